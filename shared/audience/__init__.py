@@ -64,19 +64,16 @@ class Audience:
         return cls(Connections.open(url, **options), scan_rows=scan_rows)
 
     async def check(self, table: str, filters: Mapping[str, str], *, walks: str = KEY) -> None:
-        """Find faults that would stop a job over this audience. `walks` is the column in whose order the job reads
-        the table. Raises `Invalid`, and names the field."""
+        """Find faults that would stop a job over this audience. `walks` is the column in whose order the job reads the
+        table."""
         await check(self.connections, self._tables, table, conditions(filters), walks)
 
     async def user_type(self, table: str) -> str:
-        """The type of `user_id`, which decides which ids of a file are one user (`shared.domain.audience.user_ids`).
-
-        Raises `Invalid` for a missing table, and for a type that cannot name users in a file.
-        """
+        """The type of `user_id`, which decides which ids of a file are one user (`shared.domain.audience.user_ids`)."""
         return (await self._tables.describe(table)).user_type()
 
     async def highest(self, table: str) -> int:
-        """The greatest seq_id of the table, 0 if it has no rows. Raises `Invalid` for a missing table."""
+        """The greatest seq_id of the table, 0 if it has no rows."""
         rows = await self._tables.ask(table, (), lambda known, _: statements.highest(known.name))
         return rows[0][0] or 0
 
@@ -86,7 +83,7 @@ class Audience:
         """The next cuts of about `size` rows after `after` and up to `upto`; an empty list means that none are left.
 
         A call returns at most `batches`. The last cut can be short although more follow, if the filters keep few rows.
-        Begin with `after` = `BEGINNING`, then go on from the last cut's `upto`. Raises `Invalid`.
+        Begin with `after` = `BEGINNING`, then go on from the last cut's `upto`.
         """
         wanted = conditions(filters) + zone_condition(zone)
         cuts: list[Cut] = []
@@ -104,23 +101,22 @@ class Audience:
     async def read(
         self, table: str, filters: Mapping[str, str], keys: KeyRange, *, zone: str = "", limit: int = _ALL
     ) -> Devices:
-        """The devices of a range in the order of their seq_id: the first `limit`, and all that share the last one's
-        seq_id. Raises `Invalid`."""
+        """The devices of a range in the order of their seq_id: the first `limit`, and all that share the last one's."""
         wanted = conditions(filters) + zone_condition(zone)
         return devices_of(await self._tables.ask(table, wanted, statements.read, keys.after, keys.upto, limit))
 
     async def read_keys(
         self, table: str, filters: Mapping[str, str], keys: Sequence[int], *, limit: int = _ALL
     ) -> Devices:
-        """The devices with these ascending keys that the filters keep, in the form of `read`. Raises `Invalid`."""
+        """The devices with these ascending keys that the filters keep, in the form of `read`."""
         if not keys:
             return NOBODY
         bounds = (keys[0] - 1, keys[-1], limit)
         return devices_of(await self._tables.ask(table, conditions(filters), statements.read_keys, *bounds, keys))
 
     async def divide(self, table: str, filters: Mapping[str, str], *, after: int, upto: int, rows: int) -> Divided:
-        """The keys of the devices that the filters keep, by their `tz`, among the next `rows` rows after `after` and
-        up to `upto`. Raises `Invalid`."""
+        """The keys of the devices that the filters keep, by their `tz`, among the next `rows` rows after `after` and up
+        to `upto`."""
         groups = await self._tables.ask(table, conditions(filters), statements.divide, after, upto, rows)
         scanned = sum(group["rows"] for group in groups)
         keys = [(group["text"], keys_of(group["keys"])) for group in groups if group["keys"]]
@@ -129,11 +125,8 @@ class Audience:
 
     async def divide_users(self, table: str, users: Sequence[str], *, limit: int) -> DividedUsers | None:
         """The keys of these users' devices, in the form of `divide`, and the number of users with devices; `None` if
-        there are more than `limit` devices. An id that the column cannot hold has none.
-
-        Raises:
-            Invalid: two devices share a key, so that the key does not identify the user.
-        """
+        there are more than `limit` devices. An id that the column cannot hold has none. Keys that two devices share are
+        refused."""
         ids = await self._readable(table, users)
         rows = await self._tables.ask(table, (), lambda known, _: statements.divide_users(known), ids, limit + 1)
         if len(rows) > limit:
@@ -142,18 +135,16 @@ class Audience:
         return divided_users(rows)
 
     async def read_users(self, table: str, users: Sequence[str], *, zone: str = "", limit: int) -> Devices | None:
-        """The devices of these users in the zone, with their zones, in the order of their seq_id; `None` if there
-        are more than `limit`. An id that the column cannot hold has none. Raises `Invalid`."""
+        """The devices of these users in the zone, with their zones, in the order of their seq_id; `None` if there are
+        more than `limit`. An id that the column cannot hold has none."""
         ids = await self._readable(table, users)
         rows = await self._tables.ask(table, zone_condition(zone), statements.of_users, ids, limit + 1)
         devices = devices_of(rows)
         return None if len(devices) > limit else devices
 
     async def count(self, table: str, filters: Mapping[str, str], *, seconds: float) -> Counted:
-        """Count the rows that the filters keep, as far as `seconds` allow.
-
-        It begins with the smallest keys; rows that come and go meanwhile may be counted or not. Raises `Invalid`.
-        """
+        """Count the rows that the filters keep, as far as `seconds` allow. It begins with the smallest keys; rows that
+        come and go meanwhile may be counted or not."""
         deadline = asyncio.get_running_loop().time() + seconds
         indexed = (await self._tables.describe(table)).columns[KEY].indexed
         catalogue = await self.connections.fetch(statements.ROWS, statements.quote_name(table))
@@ -169,7 +160,7 @@ class Audience:
 
     async def count_users(self, table: str, users: Sequence[str]) -> Counted:
         """Count these users' devices. `unknown` counts users without any, empty ids, and ids that the column cannot
-        hold; of two spellings of one user, one is known. Raises `Invalid`."""
+        hold; of two spellings of one user, one is known."""
         indexed = (await self._tables.get(table)).columns[USER].indexed
         named = await self._readable(table, filter(None, users))
         tally = counting.Tally()

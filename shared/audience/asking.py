@@ -27,8 +27,7 @@ class Tables:
         statement: Statement,
         *bounds: int | Sequence[str] | Sequence[int],
     ) -> list[Any]:
-        """Run a statement over the remembered table; if that no longer fits, look the table up and try again. Raises
-        `Invalid`."""
+        """Run a statement over the remembered table; if that no longer fits, look the table up and try again."""
         values = statements.arguments(wanted)
         if known := self._known.get(table):
             try:
@@ -39,11 +38,9 @@ class Tables:
         return await self._connections.fetch(statement(known, wanted), *bounds, *values)
 
     async def get(self, table: str) -> Table:
-        """The remembered table, or the present one. Raises `Invalid` if there is none."""
         return self._known.get(table) or await self.describe(table)
 
     async def describe(self, table: str) -> Table:
-        """The table as it is now. Raises `Invalid` if there is none, or if it is no push table."""
         rows = await self._connections.fetch(DESCRIBE, statements.quote_name(table))
         self._known[table] = read_table(table, rows, self._needed)
         return self._known[table]

@@ -31,7 +31,6 @@ class Connections:
 
     @classmethod
     def open(cls, url: str, *, pool_size: int, statement_timeout_seconds: float, tls: TlsSettings = NO_FILES) -> Self:
-        """An empty pool for the running event loop. Raises `Invalid` for TLS files that cannot be used."""
         pool = asyncpg.create_pool(
             url,
             ssl=trust_of(url, tls),
@@ -55,12 +54,7 @@ class Connections:
         return cls(pool, statement_timeout_seconds + GRACE_SECONDS)
 
     async def fetch(self, statement: str, *arguments: object) -> list[Any]:
-        """All rows of one statement, which each connection prepares once.
-
-        Raises:
-            Unavailable: the server cannot be reached, is stopping, or took too long.
-            Invalid: the table, a column or a value does not fit the statement.
-        """
+        """All rows of one statement, which each connection prepares once."""
         with translate_errors():
             pool = await self._pool  # the first use prepares it, without a connection; later this costs nothing
             connection = await pool.acquire(timeout=CONNECT_SECONDS + self._patience)
@@ -83,7 +77,6 @@ class Connections:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Turn the driver's errors into Carillon's."""
     try:
         yield
     except asyncpg.InsufficientPrivilegeError as error:

@@ -77,11 +77,7 @@ class Tally:
 
 
 async def scan(ask: Ask, tally: Tally, *, upto: int, scan_rows: int, deadline: float) -> None:
-    """Go on counting up to the key `upto`.
-
-    Raises:
-        TimeoutError: `deadline` (the loop's clock) came first; the tally holds the counts until then.
-    """
+    """Go on counting up to the key `upto`. At the `deadline` (the loop's clock) the tally holds the counts so far."""
     size = max(1, round(scan_rows * FIRST_SCAN))
     while tally.upto < upto:
         async with asyncio.timeout_at(deadline):

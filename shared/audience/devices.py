@@ -28,18 +28,11 @@ def token(number: int) -> str:
 
 
 def locale(number: int) -> str:
-    """The locale of the device with this seq_id."""
     return LOCALES[number % len(LOCALES)]
 
 
 async def top_up(url: str, table: str, count: int) -> int:
-    """Make the table if it is missing, and fill it up to `count` devices, seq_id from 1. Returns the number of devices.
-
-    Raises:
-        Conflict: the table holds devices that were not made here.
-        Unavailable: the server cannot be reached.
-        Invalid: the table is no push table.
-    """
+    """Make the table if it is missing, and fill it up to `count` devices, seq_id from 1. Returns their number."""
     async with _connection(url) as connection, connection.transaction():
         await connection.execute(_table(table))
         await connection.execute(f"LOCK TABLE {quote_name(table)} IN EXCLUSIVE MODE")
@@ -77,7 +70,7 @@ def _table(name: str) -> str:
 
 
 async def _present(connection: "asyncpg.Connection[asyncpg.Record]", table: str) -> int:
-    """The number of devices in the table. Raises `Conflict` if some were not made here."""
+    """The number of devices in the table, of which each must have been made here."""
     query = (
         "SELECT count(*) AS count, coalesce(max(seq_id), 0) AS highest, "  # noqa: S608 - the name is quoted
         f"count(*) FILTER (WHERE NOT starts_with(user_id, $1)) AS foreign_ones FROM {quote_name(table)}"

@@ -19,8 +19,6 @@ class Divided(Struct, frozen=True):
 
 
 class DividedUsers(Struct, frozen=True):
-    """Ascending keys by `tz`, and the number of their users."""
-
     keys: list[tuple[str | None, Keys]]
     users: int
 
@@ -31,7 +29,6 @@ def keys_of(content: bytes) -> Keys:
 
 
 def divided_users(rows: Sequence[Any]) -> DividedUsers:
-    """Group rows of key, user and `tz`."""
     found: defaultdict[str | None, list[int]] = defaultdict(list)
     for key, _, text in rows:
         found[text].append(key)

@@ -35,16 +35,11 @@ class FoundTable(Struct, frozen=True):
 
 
 class AudienceInspection:
-    """Questions to one database."""
-
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 
     async def read_version(self) -> tuple[str, int]:
-        """The server's version as text and as number (150004). An answer proves that login and database are good.
-
-        Raises `Denied` for a refused login, `NotFound` for a missing database.
-        """
+        """The server's version as text and as number (150004). An answer proves that login and database are good."""
         try:
             [row] = await self._connections.fetch(_SERVER)
         except Unavailable as error:

@@ -21,8 +21,8 @@ class TableRows(Struct, frozen=True, eq=False):
 
 
 def devices_of(rows: Sequence[Any]) -> Devices:
-    """The devices in the answer to a statement of `statements`. Raises `Invalid` for a text that is not UTF-8, which
-    only a damaged table holds: the server does not check texts that it already stores as UTF-8."""
+    """The devices in the answer to a statement of `statements`. Only a damaged table has texts that are not UTF-8: the
+    server does not check texts that it already stores as UTF-8."""
     [row] = rows
     if row[KEY] is None:
         return NOBODY
@@ -32,7 +32,7 @@ def devices_of(rows: Sequence[Any]) -> Devices:
 
 
 def table_rows_of(rows: Sequence[Any], columns: Sequence[str]) -> TableRows:
-    """The rows in the answer to `statements.read_columns`. Raises `Invalid` as `devices_of` does."""
+    """The rows in the answer to `statements.read_columns`."""
     [row] = rows
     if row[KEY] is None:
         return TableRows(NO_KEYS, tuple([] for _ in columns))

@@ -21,8 +21,6 @@ _ALL = 2**63 - 1
 
 
 class RecipientTables:
-    """The tables of recipients in one database."""
-
     def __init__(self, connections: Connections, *, scan_rows: int) -> None:
         self._connections = connections
         self._tables = Tables(connections, needed=())
@@ -30,15 +28,13 @@ class RecipientTables:
 
     @classmethod
     def beside(cls, audience: Audience) -> Self:
-        """The tables of the audience's own database, over its connections."""
         return cls(audience.connections, scan_rows=audience.scan_rows)
 
     async def check(self, table: str, filters: Mapping[str, str], columns: Sequence[str]) -> None:
-        """Find faults that would stop a job from reading these columns. Raises `Invalid`, and names the field."""
+        """Find faults that would stop a job from reading these columns."""
         await check(self._connections, self._tables, table, conditions(filters), KEY, _read_statement(columns))
 
     async def columns(self, table: str) -> tuple[str, ...]:
-        """The names of the table's columns. Raises `Invalid` for a missing table."""
         return (await self._tables.describe(table)).names()
 
     async def highest(self, table: str) -> int:

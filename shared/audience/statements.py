@@ -63,7 +63,6 @@ def read_columns(table: Table, conditions: Sequence[Condition], *, columns: Sequ
 
 
 def text_name(place: int) -> str:
-    """The name of a column of `read_columns` in its answer."""
     return f"text_{place}"
 
 
@@ -203,7 +202,6 @@ def _clause(condition: Condition, column_type: str, number: int) -> str:
 
 
 def arguments(conditions: Sequence[Condition]) -> list[str | list[str]]:
-    """The values for the parameters of the conditions."""
     return [
         condition.values[0] if len(condition.values) == 1 and not condition.folded else list(condition.values)
         for condition in conditions

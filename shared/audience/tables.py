@@ -52,7 +52,6 @@ class Table(Struct, frozen=True):
     columns: Mapping[str, Column]
 
     def type_of(self, condition: Condition) -> str:
-        """The type that the condition's values are read as. Raises `Invalid` for a missing column."""
         column = self.columns.get(condition.column)
         if column is None:
             hint = suggest(condition.column, self.columns)
@@ -64,7 +63,6 @@ class Table(Struct, frozen=True):
         return tuple(dict.fromkeys(map(column_name, self.columns)))
 
     def find(self, name: str, field: str) -> str:
-        """The catalogue's name of the column with this header name. Raises `Invalid` if none or several match."""
         if name in self.columns:
             return name
         meant = [column for column in self.columns if column_name(column) == name]
@@ -75,7 +73,6 @@ class Table(Struct, frozen=True):
         return meant[0]
 
     def user_type(self) -> str:
-        """The type of `user_id`. Raises `Invalid` if Carillon cannot tell which ids in a file are one user."""
         column = self.columns[USER]
         if column.type in NORMAL_FORMS and column.deterministic:
             return column.type
@@ -87,11 +84,7 @@ class Table(Struct, frozen=True):
 
 
 def read_table(name: str, rows: Sequence[Any], needed: Sequence[str] = DETAILS) -> Table:
-    """The table that `DESCRIBE` found.
-
-    Raises:
-        Invalid: there is no such table, or it lacks an integer key or a needed column (field `app`).
-    """
+    """The table that `DESCRIBE` found."""
     if not rows:
         raise Invalid(f'there is no table "{name}" in the push database', field="app")
     columns = {row["name"]: Column(row["type"], row["indexed"], row["deterministic"], row["unique"]) for row in rows}

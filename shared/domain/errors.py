@@ -18,6 +18,8 @@ CarillonError
 ├── Undeliverable      a user's target answered and refused (`shared.domain.clock.deliveries`)
 └── Poisoned           a message that can never be understood: dead letters
 ```
+
+The check and the reader of a value raise `Invalid`. Every method of a store or driver may raise `Unavailable`.
 """
 
 from collections.abc import Iterable

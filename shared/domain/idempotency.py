@@ -48,7 +48,6 @@ def canonical_json(text: bytes) -> bytes:
 
 
 def identify(key: str, digest: str, url: str, body: bytes) -> Idempotency:
-    """The identity of a request with this JSON."""
     try:
         fields = msgspec.json.decode(body, type=dict[str, Raw])
     except ValueError:
@@ -59,7 +58,6 @@ def identify(key: str, digest: str, url: str, body: bytes) -> Idempotency:
 
 
 def find_differences(one: Mapping[str, object], other: Mapping[str, object], above: str = "") -> list[str]:
-    """The paths of the differences, such as `callback.data.payload`."""
     paths = list[str]()
     for name in [*one, *(name for name in other if name not in one)]:
         mine, theirs = one.get(name), other.get(name)
@@ -71,7 +69,6 @@ def find_differences(one: Mapping[str, object], other: Mapping[str, object], abo
 
 
 def name_differences(one: Mapping[str, object], other: Mapping[str, object]) -> str:
-    """The end of a sentence that names the differences."""
     paths = find_differences(one, other)
     more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
     return f"; differs in: {', '.join(paths[:_MOST_NAMED])}{more}"

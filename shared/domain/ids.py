@@ -22,11 +22,7 @@ def time_ordered_id(now: int, noise: int) -> str:
 
 
 def read_uuid(text: str, *, field: str) -> str:
-    """The canonical form of a UUID, also from 32 hex digits, braces or a URN.
-
-    Raises:
-        Invalid: it is none of these.
-    """
+    """The canonical form of a UUID, also from 32 hex digits, braces or a URN."""
     match = UUID_FORMS.fullmatch(text)
     if match is None:
         raise Invalid(f"{field} must be a UUID", field=field, value=text)

@@ -25,11 +25,7 @@ _TIMESTAMP = re.compile(
 
 
 def read_instant(text: str, *, field: str) -> datetime:
-    """The instant of a timestamp of RFC 3339; ISO 8601's missing seconds and `+01` are accepted too.
-
-    Raises:
-        Invalid: it is no timestamp, has no zone, or is before 1970 or after the year 2200.
-    """
+    """The instant of a timestamp of RFC 3339; ISO 8601's missing seconds and `+01` are accepted too."""
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         raise Invalid(f"a timestamp is a date, a time and a zone, {_EXAMPLE}", field=field, value=text)
@@ -43,18 +39,15 @@ def read_instant(text: str, *, field: str) -> datetime:
     except ValueError:
         raise Invalid(f"there is no such date or time; a timestamp is {_EXAMPLE}", field=field, value=text) from None
     offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
-    instant = wall + (offset if sign == "-" else -offset) + _rounded_up(fraction or "0")
+    nanoseconds = int((fraction or "0").ljust(9, "0"))
+    instant = wall + (offset if sign == "-" else -offset) - (-nanoseconds // 1_000_000) * _MILLISECOND
     if not EPOCH <= instant <= LATEST:
         raise _out_of_range(text, field)
     return instant
 
 
 def read_wall_clock(text: str, *, field: str) -> datetime:
-    """A time on clocks of any zone, as if they showed UTC.
-
-    Raises:
-        Invalid: it is no time, has a zone, or is before 1970 or after the year 2200.
-    """
+    """A time on clocks of any zone, as if they showed UTC."""
     match = _TIMESTAMP.fullmatch(text)
     if match is None or match[5] or match[6]:
         reason = "a localized start is a date and a time without `Z` or an offset, as in 2026-12-24T14:00:00"
@@ -77,12 +70,10 @@ def first_shown(wall: datetime, zone: tzinfo | None) -> datetime:
 
 
 def wall_at(instant: datetime, zone: tzinfo | None) -> datetime:
-    """The local time of an instant."""
     return instant.astimezone(zone).replace(tzinfo=None, fold=0)
 
 
 def offset_at(instant: datetime, zone: tzinfo | None) -> timedelta:
-    """The zone's offset from UTC at an instant."""
     offset = instant.astimezone(zone).utcoffset()
     assert offset is not None  # a zone of the IANA database has one for every instant
     return offset
@@ -113,7 +104,6 @@ def format_instant(instant: datetime) -> str:
 
 
 def format_maybe(instant: datetime | None) -> str | None:
-    """The same, or `None` for `None`."""
     return None if instant is None else format_instant(instant)
 
 
@@ -123,7 +113,6 @@ def ms(instant: datetime) -> int:
 
 
 def from_ms(milliseconds: int) -> datetime:
-    """The instant at this number of milliseconds since 1970."""
     return EPOCH + timedelta(milliseconds=milliseconds)
 
 
@@ -148,11 +137,6 @@ def spread_ms(key: str, window_seconds: float) -> int:
     if window <= 1:
         return 0
     return int.from_bytes(blake2b(key.encode(), digest_size=8, person=b"window").digest()) % window
-
-
-def _rounded_up(fraction: str) -> timedelta:
-    nanoseconds = int(fraction.ljust(9, "0"))
-    return -(-nanoseconds // 1_000_000) * _MILLISECOND
 
 
 def _out_of_range(text: str, field: str) -> Invalid:

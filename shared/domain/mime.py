@@ -35,7 +35,8 @@ def encode_words(text: str, header: str) -> str:
     """A text for this header: unchanged if it is short and plain, otherwise as encoded words (RFC 2047), folded."""
     if text.isascii() and len(text) <= _PLAIN_CHARACTERS and not _ENCODED_WORD.search(text) and text.strip() == text:
         return text
-    return "\r\n ".join(f"=?utf-8?b?{_base64(word)}?=" for word in _split(text, len(f"{header}: ")))
+    words = (binascii.b2a_base64(word, newline=False).decode() for word in _split(text, len(f"{header}: ")))
+    return "\r\n ".join(f"=?utf-8?b?{word}?=" for word in words)
 
 
 def mailbox(header: str, address: str, name: str = "") -> str:
@@ -60,16 +61,13 @@ def _part(subtype: str, text: str) -> bytes:
     data = _LINE_ENDS.sub("\r\n", text).encode(errors="replace")
     # Base64 is smaller if more than a sixth of the bytes would be quoted.
     if sum(byte > 126 for byte in data) * 6 > len(data):
-        encoding, body = "base64", _wrap(data)
+        lines = (binascii.b2a_base64(data[at : at + 57], newline=False) for at in range(0, len(data), 57))
+        encoding, body = "base64", b"".join(line + b"\r\n" for line in lines)
     else:
         # It breaks long lines by a bare \n if the text itself has no line end.
         encoding, body = "quoted-printable", _LINE_ENDS_OF_BYTES.sub(b"\r\n", binascii.b2a_qp(data))
     head = [f"Content-Type: text/{subtype}; charset=utf-8", f"Content-Transfer-Encoding: {encoding}", ""]
     return _lines(head) + body
-
-
-def _wrap(data: bytes) -> bytes:
-    return b"".join(binascii.b2a_base64(data[at : at + 57], newline=False) + b"\r\n" for at in range(0, len(data), 57))
 
 
 def _split(text: str, taken: int) -> list[bytes]:
@@ -87,10 +85,6 @@ def _split(text: str, taken: int) -> list[bytes]:
 
 def _bytes_behind(taken: int) -> int:
     return (_LINE_CHARACTERS - taken - _WORD_CHARACTERS) // 4 * 3
-
-
-def _base64(data: bytes) -> str:
-    return binascii.b2a_base64(data, newline=False).decode()
 
 
 def _lines(lines: list[str]) -> bytes:

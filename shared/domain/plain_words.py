@@ -64,11 +64,7 @@ HANDED_ON: Paths = (("callback", "data", "payload"), ("events", "data"))
 
 def read_typed_number(text: str, *, whole: bool = False) -> int | float:
     """The number that a person typed: `7`, `0.5`, `1,000`, `12,345.5`, `1e-05`. A text with another value in other
-    countries is refused.
-
-    Raises:
-        ValueError: it is no such number; the text explains the notation.
-    """
+    countries is refused. The text of a `ValueError` explains the notation."""
     text = text.strip()
     digits = text.replace(",", "")
     if _WHOLE.fullmatch(text) and len(text) <= _MOST_DIGITS:
@@ -112,8 +108,7 @@ def is_deeper(written: bytes, depth: int) -> bool:
 
 def decode_but(content: bytes | str, paths: Paths = HANDED_ON) -> Any:
     """The JSON as values. Each part at one of these paths remains text, a `msgspec.Raw`, because it is only passed on
-    and may contain values that Python would change. The same applies to a number that a float would change. Raises
-    `msgspec.DecodeError`, `RecursionError`."""
+    and may contain values that Python would change. The same applies to a number that a float would change."""
     text = (content.encode() if isinstance(content, str) else bytes(content)).lstrip()
     wanted = [path for path in paths if f'"{path[0]}"'.encode() in text]
     if wanted and text.startswith(b"["):

@@ -30,11 +30,8 @@ class Position(Struct, frozen=True):
     left: tuple[str, ...] = ()
 
     def begin(self, log: str) -> "Position":
-        """The position to continue from in a log of the partition: its beginning if it is another log than before.
-
-        Raises:
-            Unavailable: the log was left for another one, so nothing new can come from it.
-        """
+        """The position to continue from in a log of the partition: its beginning if it is another log than before. A
+        log that was left is unavailable: nothing new can come from it."""
         if not log or log == self.log:
             return self
         if not self.log:
@@ -59,7 +56,5 @@ class LogEnds(Struct, frozen=True, kw_only=True):
 
     def are_read(self, positions: Mapping[str, Position]) -> bool:
         """Whether everything before the ends is read, or is in a log that was left for another."""
-        return all(self._is_read(positions.get(name, Position()), end) for name, end in self.offsets)
-
-    def _is_read(self, position: Position, end: int) -> bool:
-        return self.log in position.left or (position.log in {"", self.log} and position.offset >= end)
+        read = ((positions.get(name, Position()), end) for name, end in self.offsets)
+        return all(at.offset >= end if at.log in {"", self.log} else self.log in at.left for at, end in read)

@@ -58,26 +58,18 @@ def next_try(task: AnyTask, *, fault: bool) -> AnyTask:
 
 
 def name_of(task: Task) -> str:
-    """The kind of the task, as in the message."""
     return str(task.__struct_config__.tag)
 
 
 def facts_of(task: Task) -> dict[str, str | int]:
-    """The public facts about the task: its work, and the number of the try."""
     return {name: fact for name, fact in asdict(task).items() if name not in _UNTOLD and isinstance(fact, str | int)}
 
 
 def encode(task: Task) -> bytes:
-    """The task as JSON."""
     return _encoder.encode(task)
 
 
 def decode(body: bytes, kind: type[AnyTask]) -> AnyTask:
-    """The inverse of `encode`, for tasks of this kind.
-
-    Raises:
-        Poisoned: the bytes are no task of this kind, in a version that this process knows.
-    """
     try:
         task: AnyTask | _NoTask = _decoder(kind).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

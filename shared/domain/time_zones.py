@@ -25,7 +25,7 @@ def zone_names() -> frozenset[str]:
 
 @cache
 def time_zone(name: str) -> ZoneInfo:
-    """The zone of a name in `zone_names`. Raises `KeyError` for any other, which never becomes a path."""
+    """The zone of a name in `zone_names`; any other never becomes a path."""
     if name not in zone_names():
         raise KeyError(name)
     return ZoneInfo.from_file(BytesIO(read_rules(name)), key=name)

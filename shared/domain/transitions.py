@@ -9,17 +9,15 @@ AnyStatus = TypeVar("AnyStatus", bound=StrEnum)
 
 
 def sources(table: Mapping[AnyStatus, frozenset[AnyStatus]], to: AnyStatus) -> frozenset[AnyStatus]:
-    """The statuses that this one may follow."""
     return frozenset(status for status, targets in table.items() if to in targets)
 
 
 def final(table: Mapping[AnyStatus, frozenset[AnyStatus]]) -> frozenset[AnyStatus]:
-    """The statuses without a successor."""
     return frozenset(status for status, targets in table.items() if not targets)
 
 
 def source_of(table: Mapping[AnyStatus, frozenset[AnyStatus]], source: AnyStatus, to: AnyStatus) -> AnyStatus:
-    """This source, for a move that has no other one. Raises `ValueError` if the table does not have the move."""
+    """This source, for a move that has no other one."""
     if to not in table[source]:
         raise ValueError(f"{to} does not follow {source}")
     return source

@@ -10,9 +10,9 @@ from shared.domain.bus import deliveries, replays, subscriptions
 from shared.domain.clock import schedules
 from shared.domain.console import bulk_actions
 from shared.domain.jobs import batches, jobs
-from shared.domain.messages import batches as message_batches
 from shared.domain.messages import credentials, ledger
 from shared.domain.messages import jobs as message_jobs
+from shared.domain.messages.batches import MESSAGE_TRANSITIONS
 from tests.stack.places import CHECKOUT
 
 PAGE = (CHECKOUT / "docs" / "how-it-works.md").read_text("utf-8")
@@ -42,7 +42,7 @@ def test_the_states_are_those_of_the_tables() -> None:
         drawn("bulk action", bulk_actions.TRANSITIONS),
         drawn("credential", credentials.CREDENTIAL_TRANSITIONS),
         drawn("message job", message_jobs.MESSAGE_JOB_TRANSITIONS),
-        drawn("its batches", message_batches.MESSAGE_TRANSITIONS),
+        drawn("its batches", MESSAGE_TRANSITIONS),
         drawn("subscription", subscriptions.SUBSCRIPTION_TRANSITIONS),
         drawn("delivery", deliveries.DELIVERY_TRANSITIONS),
         drawn("replay", replays.REPLAY_TRANSITIONS),

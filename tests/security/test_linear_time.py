@@ -51,10 +51,10 @@ from shared.domain.jobs.mails import is_mailbox
 from shared.domain.jobs.mails import printable as printable_line
 from shared.domain.jobs.tasks import PlanJob
 from shared.domain.jobs.templates import Template, check_body, check_json, check_name
+from shared.domain.jobs.trial import valueless_tags
 from shared.domain.messages.recipients import spellings_of
 from shared.domain.messages.unsubscribing import UnsubscribeTokens
 from shared.domain.push.feedback import read as read_feedback
-from shared.domain.push.preview import valueless_tags
 from shared.domain.tasks import decode
 from shared.outgoing.checks import check_headers, check_url
 from shared.outgoing.retry_after import retry_after_seconds

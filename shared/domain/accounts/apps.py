@@ -38,7 +38,6 @@ class App(Struct, frozen=True, kw_only=True):
 
 
 def check_app(name: str, bundle_id: str) -> None:
-    """Raise `Invalid` for the first of an app's fields that breaks its rule."""
     check_app_name(name)
     if len(bundle_id) > NAME_CHARACTERS or BUNDLE_ID.fullmatch(bundle_id) is None:
         rule = "at least three labels of lower-case letters and digits, joined by dots, as in com.example.game"

@@ -94,7 +94,6 @@ class Token(Struct, frozen=True, kw_only=True):
         return ""
 
     def is_use_unnoted(self, now: datetime) -> bool:
-        """Whether a use now is worth a write."""
         return self.last_used_at is None or self.last_used_at <= now - USE_NOTED_EVERY
 
 
@@ -137,21 +136,17 @@ class Caller(Struct, frozen=True, kw_only=True):
         return namespaces_named(self.roles)
 
     def role_over_app(self, app_id: str) -> Role | None:
-        """The caller's role over this app and its belongings; `None` for no role."""
         if self.is_admin or app_id in self.allowed_apps:
             return Role.ADMIN
         return role_over_app(self.roles, app_id)
 
     def role_over_namespace(self, namespace: str) -> Role | None:
-        """The caller's role over this namespace's things; `None` for no role."""
         if self.is_admin or fold_namespace(namespace) == self.namespace:
             return Role.ADMIN
         return role_over_namespace(self.roles, namespace)
 
 
 class RevokedKind(StrEnum):
-    """A revoked token of a service, or a deleted person."""
-
     TOKEN = "token"
     USER = "user"
 
@@ -184,17 +179,14 @@ class Revocation(Struct, frozen=True, kw_only=True):
 
 
 def user_namespace(email: str) -> str:
-    """The namespace that owns the schedules of the person with this address."""
     return f"user:{fold_email(email)}"
 
 
 def token_namespace(token_id: str) -> str:
-    """The namespace that owns the schedules of the service with this token."""
     return f"token:{token_id}"
 
 
 def user_caller(user: User) -> Caller:
-    """The identity of a person."""
     return Caller(
         namespace=user_namespace(user.email),
         name=user.email,
@@ -218,7 +210,7 @@ def token_caller(token: Token) -> Caller:
 
 
 def secret_digest(secret: str) -> str:
-    """The stored SHA-256 of a token's secret, in hex. The secret is random: it needs no salt and no stretching."""
+    """The stored SHA-256, in hex. A token's secret is random: it needs no salt and no stretching."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -235,20 +227,17 @@ def check_email(email: str) -> None:
 
 
 def check_token_name(name: str) -> None:
-    """Raise `Invalid` if this cannot be a token's name."""
     if not 1 <= len(name) <= NAME_CHARACTERS or not name.isprintable():
         raise Invalid("invalid name: 1 to 255 printable characters are needed", field="name", value=name)
 
 
 def check_message_rate(rate: float) -> None:
-    """Raise `Invalid` if this cannot be a caller's rate of messages a second."""
     if not SMALLEST_MESSAGE_RATE <= rate <= LARGEST_MESSAGE_RATE:
         rule = f"it must be a number from {SMALLEST_MESSAGE_RATE} to {LARGEST_MESSAGE_RATE:,}"
         raise Invalid(f"invalid messagesPerSecond: {rule}", field="messagesPerSecond")
 
 
 def check_token_namespace(namespace: str) -> None:
-    """Raise `Invalid` if this cannot be the namespace of a service's token."""
     if TOKEN_NAMESPACE.fullmatch(namespace) is None:
         rule = "token: and a token's id, or token: and a name of 1 to 255 letters, digits and - _ . ~"
         raise Invalid(f"a namespace is {rule}", field="namespace", value=namespace)

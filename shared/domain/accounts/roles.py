@@ -40,31 +40,22 @@ _ORDER = tuple(Role)
 
 
 def role_over_app(roles: Mapping[str, Role], app_id: str) -> Role | None:
-    """The highest of the roles over this app."""
     return _highest(roles, _APP + app_id)
 
 
 def apps_named(roles: Mapping[str, Role]) -> frozenset[str]:
-    """The ids of the apps in these roles."""
     return frozenset(place.removeprefix(_APP) for place in roles if place.startswith(_APP))
 
 
 def role_over_namespace(roles: Mapping[str, Role], namespace: str) -> Role | None:
-    """The highest of the roles over this namespace."""
     return _highest(roles, _NAMESPACE + fold_namespace(namespace))
 
 
 def namespaces_named(roles: Mapping[str, Role]) -> frozenset[str]:
-    """The namespaces in these roles."""
     return frozenset(place.removeprefix(_NAMESPACE) for place in roles if place.startswith(_NAMESPACE))
 
 
 def read_roles(given: Mapping[str, str]) -> dict[str, Role]:
-    """Roles from a request, by place.
-
-    Raises:
-        Invalid: a role or a place is invalid.
-    """
     if len(given) > ROLES:
         raise Invalid(f"at most {ROLES:,} roles", field="roles", value=len(given))
     roles: dict[str, Role] = {}
@@ -77,7 +68,6 @@ def read_roles(given: Mapping[str, str]) -> dict[str, Role]:
 
 
 def read_namespace(written: str, *, field: str) -> str:
-    """The stored form of a namespace. Raises `Invalid` for other texts."""
     if NAMESPACE.fullmatch(written) is None:
         rule = "a namespace is token: and a token's id, or user: and an e-mail address"
         raise Invalid(rule, field=field, value=written)

@@ -33,5 +33,4 @@ class WebSession(Struct, frozen=True, kw_only=True):
         return now >= self.ends_at or now >= self.seen_at + IDLE
 
     def is_sight_unnoted(self, now: datetime) -> bool:
-        """Whether a use now is worth a write."""
         return now >= self.seen_at + SEEN_EVERY

@@ -23,8 +23,6 @@ VERSIONS = 5  # that sign at the same time
 
 
 class SigningVersion(Struct, frozen=True):
-    """One secret: its random bytes (hex), and the time since which it signs."""
-
     number: int
     salt: str
     made_at: datetime
@@ -38,12 +36,10 @@ class NamespaceSecrets(Struct, frozen=True, kw_only=True):
 
     @property
     def newest(self) -> SigningVersion:
-        """The secret without an end."""
         return self.versions[-1]
 
 
 def rotate(secrets: NamespaceSecrets | None, namespace: str, salt: str, now: datetime) -> NamespaceSecrets:
-    """The namespace's secrets with a new one. Raises `Conflict` if too many sign already."""
     if secrets is None:
         return NamespaceSecrets(id=namespace, versions=(SigningVersion(1, salt, now),))
     current = tuple(_active_versions(secrets.versions, now))

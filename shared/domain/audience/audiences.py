@@ -46,11 +46,7 @@ class Condition(Struct, frozen=True):
 
 
 def table_name(app_name: str, service: str) -> str:
-    """The push table of an app and a service. Names that differ only in case share it.
-
-    Raises:
-        Invalid: the app's name is invalid.
-    """
+    """The push table of an app and a service. Names that differ only in case share it."""
     check_app_name(app_name)
     return f"{app_name.lower()}_{service}"
 
@@ -62,22 +58,15 @@ def normal_locale(written: str) -> str:
 
 
 def conditions(filters: Mapping[str, object]) -> tuple[Condition, ...]:
-    """The conditions of the filters, in the order of their keys. All must hold; without filters everybody is kept.
-
-    Raises:
-        Invalid: a value is not a string, or PostgreSQL cannot store it or its column; `field` names the key.
-    """
+    """The conditions of the filters, in the order of their keys. All must hold; without filters everybody is kept."""
     if len(filters) > MAX_FILTERS:
         raise Invalid(f"at most {MAX_FILTERS} filters", field="filters")
     return tuple(condition(key, filters[key]) for key in sorted(filters))
 
 
 def condition(key: str, value: object) -> Condition:
-    """The condition of one filter.
-
-    The column of a negated key is its rest after the characters N, O and T are stripped from both ends, so `NOTlocale`
-    means `locale`. Raises `Invalid`, as `conditions` does.
-    """
+    """The column of a negated key is its rest after the characters N, O and T are stripped from both ends, so
+    `NOTlocale` means `locale`."""
     field = f"filters.{key}"
     negated = NEGATION in key
     column = key.strip(NEGATION) if negated else key

@@ -18,7 +18,6 @@ def column_name(written: str) -> str:
 
 
 def without_zero_width(text: str) -> str:
-    """The text without any invisible characters."""
     return text if text.isascii() else text.translate(_FREE_OF_ZERO_WIDTH).strip()
 
 

@@ -75,7 +75,6 @@ class Counted(Struct, frozen=True, kw_only=True):
 
 
 def frequent(found: Counter[str | None]) -> Counter[str | None]:
-    """The most frequent texts, up to `TEXTS`."""
     return found if len(found) <= TEXTS else Counter(dict(found.most_common(TEXTS)))
 
 

@@ -99,16 +99,13 @@ class FirstRows(Struct, frozen=True, eq=False):
 
 
 def users_in(cut: ByteRange, content: bytes, *, columns: int | None = None) -> list[str]:
-    """The users to send to, in the order of the file. `content` has the bytes of the cut.
-
-    Raises:
-        Invalid: the content differs from that of the plan: the file has changed.
-    """
+    """The users to send to, in the order of the file. `content` has the bytes of the cut; if they differ, the file has
+    changed since the plan."""
     return [str(id, "utf-8") for id in _keep_first(cut, _read(cut, content, columns, FIRST).ids)]
 
 
 def rows_in(cut: ByteRange, content: bytes, header: Header, chosen: Chosen) -> FirstRows:
-    """The rows to send to, in the order of the file, like the users of `users_in`. Raises `Invalid`, as it does."""
+    """The rows to send to, in the order of the file, like the users of `users_in`."""
     rows = _read(cut, content, len(header.names), chosen)
     others = tuple(_keep_first(cut, values) for values in rows.others)
     return FirstRows(_keep_first(cut, range(cut.rows)), _keep_first(cut, rows.ids), others)
@@ -123,7 +120,6 @@ def _read(cut: ByteRange, content: bytes, columns: int | None, chosen: Chosen) -
 
 
 def _keep_first(cut: ByteRange, values: Sequence[_T]) -> list[_T]:
-    """The values of the rows without repeats."""
     if not cut.repeated:
         return list(values)
     repeated = np.unpackbits(np.frombuffer(cut.repeated, np.uint8), count=cut.rows)

@@ -48,7 +48,6 @@ class BadHeader(CarillonError):
 
 
 def read_names(fields: Sequence[bytes]) -> tuple[str, ...]:
-    """The names in a header's fields, which are UTF-8. Raises `BadHeader`."""
     for separator, word in _NOT_COMMAS.items():
         if len(fields) == 1 and separator in fields[0].strip():
             raise BadHeader(f"{word} between its columns, where commas must be", 0)
@@ -68,8 +67,7 @@ def read_names(fields: Sequence[bytes]) -> tuple[str, ...]:
 
 
 def choose(header: Header, ids: str, used: Collection[str]) -> Chosen:
-    """The column of the recipients and the used ones of the file, in their order; names come from `column_name`. Raises
-    `Invalid` if the file has no column for the recipients."""
+    """The column of the recipients and the used ones of the file, in their order; names come from `column_name`."""
     if ids not in header.names:
         # A file without a header has personal data there, which must not be logged.
         shown = [name if _LIKE_A_NAME.fullmatch(name) else "" for name in header.names]

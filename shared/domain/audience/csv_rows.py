@@ -46,7 +46,6 @@ NO_ROWS = Rows([], np.empty(0, np.intp), np.empty(0, np.intp))
 
 
 def merge_rows(rows: Rows, more: Rows) -> Rows:
-    """Neighbouring rows as one."""
     if not more.ids:
         return rows
     if not rows.ids:
@@ -69,10 +68,8 @@ class RowReader:
     `columns` is their number; by default that of the first record. `chosen` are those to read. If names decide,
     `choose` picks them by the file's header, which is kept.
 
-    Raises, from `feed` and `finish`:
-        Invalid: the file breaks a rule. `reason` says which and in which line, counted from 1 (the header's, as a
-            rule), or at which byte, counted from 0, if not read from the beginning. Read no further then. An error of
-            `choose` names the header.
+    An error names the line, counted from 1 (the header's, as a rule), or the byte, counted from 0, if not read from the
+    beginning. Read no further then. An error of `choose` names the header.
     """
 
     def __init__(

@@ -33,13 +33,8 @@ class Slice(Struct, frozen=True):
 class Slicer:
     """Slices a file, from its beginning, after `size` rows or at the end of a chunk. Ids of one normal form are one
     user. They are in the first column, or in the one that `choose` returns for the file's header. Unless each counts
-    `once`, no row is a repeated one.
-
-    Memory is that of a `RowReader`, and 8 bytes for each user up to the limit of `Repeats`.
-
-    Raises, from `feed` and `finish`:
-        Invalid: the file breaks a rule, or has no users.
-    """
+    `once`, no row is a repeated one. Memory is that of a `RowReader`, and 8 bytes for each user up to the limit of
+    `Repeats`."""
 
     def __init__(
         self,

@@ -47,7 +47,6 @@ class Devices(Struct, frozen=True):
         return len(self.keys)
 
     def pick(self, kept: NDArray[np.bool_] | Sequence[bool]) -> "Devices":
-        """The devices with a true value at their place."""
         chosen = np.asarray(kept, np.bool_)
         flags = chosen.tolist()
         texts: tuple[Any, ...] = (self.users, self.tokens, self.locales, self.zones)

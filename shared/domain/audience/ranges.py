@@ -31,7 +31,6 @@ class ByteRange(Struct, frozen=True, tag="bytes"):
 
     @property
     def users(self) -> int:
-        """The number of users with their first row here."""
         return self.rows - self.repeats
 
 

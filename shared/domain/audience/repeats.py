@@ -65,7 +65,6 @@ class Repeats:
         return flags
 
     def _by_shelf(self, ordered: Hashes) -> Iterator[tuple[int, int, int]]:
-        """The parts of the hashes by shelf."""
         bounds = ordered.searchsorted([shelf[0] for shelf in self._shelves[1:]]).tolist()
         for shelf, (first, last) in enumerate(zip([0, *bounds], [*bounds, ordered.size], strict=True)):
             if first < last:

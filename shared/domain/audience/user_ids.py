@@ -28,7 +28,6 @@ def normalize_integer(spelled: bytes) -> bytes:
 
 
 def normalize_uuid(spelled: bytes) -> bytes:
-    """The hexadecimal digits alone, in lower case."""
     return spelled.translate(None, UUID_IGNORES).lower()
 
 

@@ -125,7 +125,6 @@ def starts(starts_at_ns: int, zone: str, *, published_sign: bool) -> int:
 
 
 def check_strategy(strategy: str) -> None:
-    """Raise `Invalid` unless this is a `pastTimeStrategy`."""
     if strategy not in {"", SKIP, NEXT_DAY}:
         rule = f"it must be {SKIP} or {NEXT_DAY}"
         raise Invalid(f"invalid pastTimeStrategy: {rule}", field="pastTimeStrategy", value=strategy)
@@ -137,9 +136,6 @@ def zone_starts(starts_at_ns: int, now_ns: int, strategy: str, *, published_sign
     A zone with a past start gets no job with the strategy `skip`; with `nextDay`, or none, it starts 24 hours later.
     That is done once, as in Marathon: a start that is past even then stays, and its job begins at once rather than
     never.
-
-    Raises:
-        Invalid: there is no such strategy (`pastTimeStrategy`), or the start has passed in all zones (`startsAt`).
     """
     check_strategy(strategy)
     wanted = [(zone, starts(starts_at_ns, zone, published_sign=published_sign)) for zone in zones()]

@@ -15,8 +15,6 @@ _PATIENCE = timedelta(minutes=1)
 
 
 class BacklogLimits(Struct, frozen=True):
-    """The limits of events and bytes that wait in a queue."""
-
     events: int
     bytes: int
 

@@ -54,8 +54,6 @@ class CutRules(Struct, frozen=True, kw_only=True):
 
 
 class ShortenedChunk(Struct, frozen=True):
-    """The rest of a chunk of which the first `skip` events are cut."""
-
     id: str
     skip: int
     n: int
@@ -83,8 +81,6 @@ class QueueCut(Struct, frozen=True, kw_only=True):
 
 
 class _Item(Struct, frozen=True, gc=False):
-    """An event in its chunk."""
-
     chunk: int
     index: int
     event: bytes
@@ -105,7 +101,6 @@ def choose_chunks(heads: Sequence[ChunkHead], rules: CutRules, *, most_bytes: in
 
 
 def fills_one(heads: Sequence[ChunkHead], rules: CutRules) -> bool:
-    """Whether these chunks fill a delivery."""
     events, size = sum(head.n for head in heads), sum(head.bytes for head in heads)
     return bool(heads) and (
         events >= rules.max_events or size + events * _COMMA + _BRACKETS - _COMMA >= rules.max_bytes
@@ -184,15 +179,12 @@ def _describe(
     used = tuple(chunk.id for chunk in chunks[: first.chunk])
     shortened = None
     if first.index > chunks[first.chunk].skip:
-        shortened = _shorten(chunks[first.chunk].id, [item for item in rest if item.chunk == first.chunk])
+        left = [item for item in rest if item.chunk == first.chunk]
+        size = sum(len(item.event) for item in left)
+        shortened = ShortenedChunk(chunks[first.chunk].id, first.index, len(left), size, _first_at(left))
     waiting, is_full = _fill(rest, 0, rules)
     next_due = now if is_full else _first_at(waiting) + rules.timeout
     return QueueCut(deliveries=deliveries, used=used, shortened=shortened, left=len(rest), next_due=next_due)
-
-
-def _shorten(id: str, rest: Sequence[_Item]) -> ShortenedChunk:
-    size = sum(len(item.event) for item in rest)
-    return ShortenedChunk(id, rest[0].index, len(rest), size, _first_at(rest))
 
 
 def _first_at(batch: Sequence[_Item]) -> datetime:

@@ -54,7 +54,6 @@ class BusDeadLetter(Struct, frozen=True, kw_only=True):
 
     @property
     def is_loss(self) -> bool:
-        """Whether it is about lost events, which the log may still have."""
         return self.sequence == 0
 
     @property
@@ -73,14 +72,11 @@ class BusDeadLetter(Struct, frozen=True, kw_only=True):
 
 
 class BusLetterPlace(Struct, frozen=True, array_like=True):
-    """The place of a letter in a list, the newest first."""
-
     died_at: Annotated[datetime, Meta(tz=True)]
     id: str
 
 
 def place_of_letter(letter: BusDeadLetter) -> BusLetterPlace:
-    """The place of this letter in the list."""
     return BusLetterPlace(letter.died_at, letter.id)
 
 

@@ -79,7 +79,6 @@ class EventDelivery(Struct, frozen=True, kw_only=True):
 
     @property
     def body(self) -> bytes:
-        """The body for the receiver: a JSON array."""
         return b"[" + b",".join(self.events) + b"]"
 
 
@@ -92,29 +91,23 @@ class DeliveryChoice(Struct, frozen=True, kw_only=True):
 
 
 class DeliveryPlace(Struct, frozen=True):
-    """The place of a delivery in the list of its queue."""
-
     sequence: Annotated[int, Meta(ge=0, le=MOST_SEQUENCE)]
 
 
 def delivery_id(queue: str, sequence: int) -> str:
-    """The id of the delivery with this sequence: 32 hex digits."""
     return hashlib.blake2b(f"{queue}\0{sequence}".encode(), digest_size=16).hexdigest()
 
 
 def digest_events(events: Sequence[bytes]) -> str:
-    """The digest that identifies the events of a delivery: 32 hex digits."""
     return hashlib.blake2b(b",".join(events), digest_size=16).hexdigest()
 
 
 def place_of_delivery(delivery: EventDelivery) -> DeliveryPlace:
-    """The place of this delivery in the list."""
     return DeliveryPlace(delivery.sequence)
 
 
 def choose_deliveries(status: str, since: str) -> DeliveryChoice:
-    """The choice of a query: a status, and a start, which is a known sequence or an instant of cuts. Raises
-    `Invalid`."""
+    """The choice of a query: a status, and a start, which is a known sequence or an instant of cuts."""
     try:
         wanted = DeliveryStatus(status) if status else None
     except ValueError:

@@ -58,8 +58,6 @@ class BusEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _PublishedForm(Struct, frozen=True, omit_defaults=True):
-    """The fields of an event for Routemaster's clients."""
-
     topic: str
     type: str
     url: str
@@ -78,8 +76,6 @@ class _NativeFields(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _PublishedFields(Struct, frozen=True):
-    """The fields of a request of Routemaster's API."""
-
     type: Raw | UnsetType = UNSET
     url: Raw | UnsetType = UNSET
     timestamp: Raw | UnsetType = UNSET
@@ -124,16 +120,12 @@ def read_event(record: bytes) -> BusEvent | None:
 
 
 def published_form(event: BusEvent) -> bytes:
-    """The event in the form for Routemaster's clients."""
     return _encoder.encode(_PublishedForm(event.topic, event.type, event.url, event.t, event.data))
 
 
 def read_published(body: bytes, *, data_bytes: int) -> EventDraft:
-    """The event of a request of Routemaster's API. Unknown keys are ignored.
-
-    Raises:
-        Invalid: it is malformed. `data_bytes` limits its `data`, as MessagePack.
-    """
+    """The event of a request of Routemaster's API. Unknown keys are ignored. `data_bytes` limits its `data`, as
+    MessagePack."""
     fields = _read_fields(body, _published_fields)
     type_ = _read_text(fields.type, "type", required=True)
     if type_ not in PUBLISHED_TYPES:
@@ -147,11 +139,7 @@ def read_published(body: bytes, *, data_bytes: int) -> EventDraft:
 
 
 def read_native(item: bytes, *, data_bytes: int) -> EventDraft:
-    """The event of an item of the native API.
-
-    Raises:
-        Invalid: it is malformed, or has an unknown key. `data_bytes` limits its `data`, as JSON.
-    """
+    """The event of an item of the native API. An unknown key is refused. `data_bytes` limits its `data`, as JSON."""
     fields = _read_fields(item, _native_fields)
     type_, id_ = _read_text(fields.type, "type", required=True), _read_text(fields.id, "id")
     if not is_type(type_):
@@ -167,12 +155,10 @@ def read_native(item: bytes, *, data_bytes: int) -> EventDraft:
 
 
 def is_type(text: str) -> bool:
-    """Whether this can be the type of an event."""
     return _TYPE.fullmatch(text) is not None
 
 
 def check_object(body: bytes) -> None:
-    """Raise `Invalid` unless this is a JSON object."""
     _read_fields(body, _any_fields)
 
 

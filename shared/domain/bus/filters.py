@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, assert_never
 
 import msgspec
-from msgspec import Raw, Struct, UnsetType
+from msgspec import Struct, UnsetType
 
 from shared.domain.bus.events import URL_CHARACTERS, BusEvent, is_type
 from shared.domain.errors import Invalid
@@ -54,8 +54,6 @@ class DataCondition(Struct, frozen=True):
 
 
 class EventFilter(Struct, frozen=True):
-    """A filter of events; an empty part accepts all."""
-
     types: tuple[str, ...] = ()
     url_prefix: str = ""
     data: tuple[DataCondition, ...] = ()
@@ -80,7 +78,7 @@ def matches(filter: EventFilter, event: BusEvent) -> bool:
         return False
     if not filter.data:
         return True
-    data = _data_of(event.data)
+    data = _MISSING if isinstance(event.data, UnsetType) else _decode(bytes(event.data))
     return all(_holds(condition, data) for condition in filter.data)
 
 
@@ -123,7 +121,6 @@ def _check_condition(condition: DataCondition, *, field: str) -> None:
 
 
 def _broken_rule(op: Comparison, value: Any) -> str:
-    """The rule of the comparison that this value breaks; `""` if none."""
     match op:
         case Comparison.EQ | Comparison.NE:
             return ""
@@ -158,7 +155,6 @@ def _holds(condition: DataCondition, data: Any) -> bool:
 
 
 def _find(data: Any, steps: tuple[str, ...]) -> Any:
-    """The value at this place, or `_MISSING`."""
     for step in steps:
         if isinstance(data, dict):
             data = data.get(step, _MISSING)
@@ -190,11 +186,6 @@ def _are_comparable(found: Any, value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _data_of(data: Raw | UnsetType) -> Any:
-    """The decoded data of an event; unreadable data has no values at all."""
-    return _MISSING if isinstance(data, UnsetType) else _decode(bytes(data))
 
 
 # An event comes to many subscriptions, one after the other, and a subscription's values stay the same. Callers must

@@ -82,7 +82,6 @@ class Collector(Struct, frozen=True, gc=False):
     is_left: bool = False
 
     def wants(self, event: BusEvent, partition: str, offset: int) -> bool:
-        """Whether it wanted this event when the log got it."""
         for ends, wanted in self.former:
             if offset < ends.get(partition, 0):
                 return wanted is not None and matches(wanted, event)
@@ -109,7 +108,6 @@ class Collectors:
         self.version = version
 
     def find(self, event: BusEvent, partition: str, offset: int) -> list[Collector]:
-        """The collectors that want the event at this place of the log."""
         on_topic = self._by_topic.get(event.topic)
         if on_topic is None:
             return []
@@ -118,7 +116,9 @@ class Collectors:
             for found in on_topic.values()
             if (found.filter is None and not found.former) or found.wants(event, partition, offset)
         ]
-        return [found for found in wanted_by if _may_see(found, event)] if is_own(event.topic) else wanted_by
+        if is_own(event.topic):
+            return [found for found in wanted_by if event.audience in (found.namespace, EVERYBODY)]
+        return wanted_by
 
     def cost(self, topic: str) -> int:
         return self._costs[topic]
@@ -143,11 +143,6 @@ class Collectors:
             self._costs[topic] -= on_topic.pop(id).cost
             if not on_topic:
                 del self._by_topic[topic], self._costs[topic]
-
-
-def _may_see(collector: Collector, event: BusEvent) -> bool:
-    """Whether the audience of one of Carillon's own events includes the collector's namespace."""
-    return event.audience in (collector.namespace, EVERYBODY)
 
 
 class EventChunk:
@@ -230,7 +225,8 @@ class BusFold:
         return [collector for collector in wanted_by if collector.queue > begun.upto]
 
     def _bring(self, entry: LogEntry, event: BusEvent, wanted_by: Sequence[Collector]) -> bool:
-        encoded = _encode(entry, event, wanted_by)
+        forms = {collector.is_native for collector in wanted_by}
+        encoded = {is_native: entry.record if is_native else published_form(event) for is_native in forms}
         brought = sum(len(encoded[collector.is_native]) for collector in wanted_by)
         if self._has_room(wanted_by, encoded, brought, self._arrival_of(event)):
             self._add_to_all(entry, event, wanted_by, encoded)
@@ -319,9 +315,3 @@ def fold(
         if not folded.add(entry, collectors) or folded.cost >= limits.cost:
             break
     return folded
-
-
-def _encode(entry: LogEntry, event: BusEvent, wanted_by: Sequence[Collector]) -> dict[bool, bytes]:
-    """The event in the wanted forms, by whether the form is native: each is made once."""
-    forms = {collector.is_native for collector in wanted_by}
-    return {is_native: entry.record if is_native else published_form(event) for is_native in forms}

@@ -56,7 +56,6 @@ class ReceiverHealth(Struct, frozen=True, kw_only=True):
 
     @property
     def accepted_calls(self) -> int:
-        """How many of the last calls succeeded."""
         return self.calls.count(_SUCCESS)
 
     @property
@@ -65,7 +64,6 @@ class ReceiverHealth(Struct, frozen=True, kw_only=True):
         return 100 * self.accepted_calls // len(self.calls) if self.calls else 100
 
     def after_success(self, at: datetime, care: Care) -> "ReceiverHealth":
-        """The health after a successful attempt at `at`."""
         points = min(self.points + care.heal, ALL_POINTS)
         calls = _remember(self.calls, _SUCCESS)
         return ReceiverHealth(points=points, last_attempt_at=_later(self.last_attempt_at, at), calls=calls)
@@ -73,7 +71,6 @@ class ReceiverHealth(Struct, frozen=True, kw_only=True):
     def after_failure(
         self, at: datetime, care: Care, *, took: timedelta = _NO_PAUSE, retry_after: timedelta = _NO_PAUSE
     ) -> "ReceiverHealth":
-        """The health after a failed attempt at `at`, which took `took`."""
         is_known = self.failed_at is None or at >= self.failed_at
         asked = at + min(retry_after, LONGEST_RETRY_AFTER) if retry_after > _NO_PAUSE else None
         health = replace(
@@ -95,7 +92,6 @@ class ReceiverHealth(Struct, frozen=True, kw_only=True):
         return replace(self, idle_since=now) if self.failing_since is not None and self.idle_since is None else self
 
     def failed_for(self, now: datetime) -> timedelta:
-        """The time in which it has only failed."""
         if self.failing_since is None:
             return _NO_PAUSE
         return max((self.idle_since or now) - self.failing_since - self.idle, _NO_PAUSE)
@@ -105,13 +101,10 @@ class ReceiverHealth(Struct, frozen=True, kw_only=True):
         return self.failures > 0
 
     def pause(self, care: Care) -> timedelta:
-        """The pause after an attempt, without the receiver's own wish."""
         return max(_pause_of_points(self.points, care), _pause_of_failures(self.failures, care))
 
 
 class Going(StrEnum):
-    """The gate's answer to a call."""
-
     GO = "go"
     THROTTLED = "throttled"
 
@@ -138,20 +131,17 @@ def gate(health: ReceiverHealth, now: datetime, care: Care, *, noise: float) -> 
 
 
 def next_attempt(health: ReceiverHealth, now: datetime, care: Care, *, noise: float) -> datetime:
-    """The time of the next attempt after a failure at `now`."""
     resting = now + spread(health.pause(care), noise=noise)
     return resting if health.asked_until is None else max(resting, health.asked_until)
 
 
 def own_pause(failures: int) -> timedelta:
-    """The pause of a delivery after its own failures, while others succeeded."""
     first, longest = OWN_PAUSES
     doublings = min(max(failures - 1, 0), _DOUBLINGS)
     return min(first * (1 << doublings), longest)
 
 
 def is_to_be_suspended(health: ReceiverHealth, now: datetime, care: Care) -> bool:
-    """Whether a subscription has failed for so long that it is suspended."""
     return health.failing_since is not None and health.failed_for(now) >= care.suspend_after
 
 

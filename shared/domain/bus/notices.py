@@ -31,8 +31,6 @@ _NOBODYS_URL = "https://carillon.invalid"
 
 
 class NoticeKind(StrEnum):
-    """The subject of a notice; the type of its event."""
-
     SUSPENDED = "subscription.suspended"
     WARNED = "subscription.warned"  # half of the time to a suspension is over
     LOST = "events.lost"
@@ -40,8 +38,6 @@ class NoticeKind(StrEnum):
 
 
 class NoticeWay(StrEnum):
-    """The way to tell a notice."""
-
     EVENT = "event"
     MAIL = "mail"
 
@@ -162,7 +158,6 @@ def notices_of_gaps(flush_id: str, gaps: Collection[LogGap], at: datetime) -> tu
 
 
 def event_of(notice: BusNotice, base_url: str) -> EventDraft:
-    """The event of a notice. `base_url` is that of the API, empty if unknown."""
     place = f"subscriptions/{notice.key}" if notice.key else "topics"
     return EventDraft(
         type=notice.kind.value,
@@ -175,7 +170,6 @@ def event_of(notice: BusNotice, base_url: str) -> EventDraft:
 
 
 def api_url(base_url: str, path: str) -> str:
-    """The URL of this path of the API; `base_url` is empty if unknown."""
     return f"{(base_url or _NOBODYS_URL).rstrip('/')}{path}"
 
 

@@ -117,7 +117,6 @@ class Replay(Struct, frozen=True, kw_only=True):
 
     @property
     def total(self) -> int:
-        """The number of records that it reads."""
         return sum(max(span.ends - span.begins, 0) for span in self.spans)
 
     @property
@@ -160,12 +159,10 @@ class _ReplayCollectors(Collectors):
 
 
 def replay_id(queue: str, number: int) -> str:
-    """The id of a queue's replay: ids sort by number."""
     return f"{queue}/{number:09d}"
 
 
 def number_replay(about: EventSubscription | BusDeadLetter, number: int, now: datetime, **fields: Any) -> Replay:
-    """The replay of this number, of a subscription's or a letter's queue."""
     return Replay(
         id=replay_id(about.queue, number),
         number=number,
@@ -214,7 +211,6 @@ def begin_at(resumed_at: datetime) -> dict[str, object]:
 
 
 def cancel(replay: Replay, reason: str, now: datetime) -> Replay:
-    """The replay after it is cancelled."""
     return replace(replay, state=ReplayState.CANCELLED, reason=reason, ended_at=now)
 
 
@@ -224,7 +220,6 @@ def limit_folds(limits: BacklogLimits, most: FoldLimits = FOLD_LIMITS) -> FoldLi
 
 
 def reason_to_wait(subscription: EventSubscription, backlog: Backlog | None, limits: BacklogLimits) -> str:
-    """The reason why a replay must wait; empty if it may go on."""
     if not subscription.collects:
         return f"its subscription is {subscription.state}"
     return "half of what may wait in the queue does" if has_to_be_held(backlog, limits) else ""
@@ -247,7 +242,6 @@ def fix_range(replay: Replay, ranges: Mapping[str, LogRange]) -> Replay:
 
 
 def has_to_be_held(backlog: Backlog | None, limits: BacklogLimits) -> bool:
-    """Whether the queue is half full, so that a replay may add nothing."""
     return backlog is not None and (2 * backlog.events >= limits.events or 2 * backlog.bytes >= limits.bytes)
 
 

@@ -24,15 +24,12 @@ _FIRST_ATTEMPTS, _LAST_ATTEMPTS = 3, 3
 
 
 class CallResult(Struct, frozen=True, kw_only=True):
-    """The result of a call of this callback. `retry_after` is the receiver's wish."""
-
     callback: str
     attempt: DeliveryAttempt
     retry_after: timedelta = timedelta(0)
 
     @property
     def is_success(self) -> bool:
-        """Any 2xx."""
         return 200 <= self.attempt.status < 300
 
     @property
@@ -42,8 +39,6 @@ class CallResult(Struct, frozen=True, kw_only=True):
 
 
 class SettledDelivery(Struct, frozen=True):
-    """A delivery before and after, with its dead letter if it became one."""
-
     before: EventDelivery
     after: EventDelivery
     letter: BusDeadLetter | None = None
@@ -52,7 +47,6 @@ class SettledDelivery(Struct, frozen=True):
 def settle(
     cursor: Cursor, delivery: EventDelivery, result: CallResult, subscription: EventSubscription, care: Care
 ) -> tuple[Cursor, SettledDelivery]:
-    """The cursor and the delivery after the call of an open delivery."""
     at, fails_alone = result.attempt.at, not cursor.health.is_failing
     cursor = cursor.after_call(result.attempt.ms)
     tried = replace(delivery, made=delivery.made + 1, attempts=_keep_some(delivery.attempts, result.attempt))
@@ -76,7 +70,6 @@ def settle(
 def bury(
     cursor: Cursor, delivery: EventDelivery, subscription: EventSubscription, reason: DeathReason, at: datetime
 ) -> tuple[Cursor, SettledDelivery]:
-    """Make a dead letter of an open delivery."""
     letter = BusDeadLetter(
         id=delivery.id,
         queue=delivery.queue,
@@ -100,7 +93,6 @@ def bury(
 
 
 def is_too_old(delivery: EventDelivery, subscription: EventSubscription, now: datetime) -> bool:
-    """Whether a delivery is too old for another attempt."""
     return now - delivery.cut_at >= timedelta(hours=subscription.max_age_hours)
 
 

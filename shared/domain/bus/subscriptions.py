@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from shared.domain.bus.filters import EventFilter
 from shared.domain.positions import LogEnds
-from shared.domain.transitions import sources
 
 PUBLISHED_KEY = "routemaster"
 """The key of the one subscription of a client of Routemaster's API."""
@@ -51,12 +50,8 @@ SUBSCRIPTION_TRANSITIONS: dict[SubscriptionStatus, frozenset[SubscriptionStatus]
 COLLECTING = frozenset({SubscriptionStatus.ACTIVE, SubscriptionStatus.PAUSED})
 """The states in which events go into the queue."""
 
-REMOVABLE = sources(SUBSCRIPTION_TRANSITIONS, SubscriptionStatus.REMOVED)
-
 
 class EventForm(StrEnum):
-    """The form of a subscription's events."""
-
     PUBLISHED = "routemaster"  # {topic, type, url, t, data?}
     NATIVE = "native"  # these, and {id, at}
 
@@ -116,7 +111,6 @@ class EventSubscription(Struct, frozen=True, kw_only=True):
 
     @property
     def queue(self) -> str:
-        """The name of its queue: `<id>.<generation>`."""
         return queue_of(self.id, self.generation)
 
     @property
@@ -143,20 +137,16 @@ def share_topics(subscription: EventSubscription, names: dict[str, str]) -> Even
 
 
 def subscription_id(namespace: str, key: str) -> str:
-    """The id of the subscription with this key in this namespace: 32 hex digits."""
     return hashlib.blake2b(f"{namespace}\0{key}".encode(), digest_size=16).hexdigest()
 
 
 def queue_of(subscription_id: str, generation: str) -> str:
-    """The name of a subscription's queue."""
     return f"{subscription_id}.{generation}"
 
 
 def subscription_of(queue: str) -> str:
-    """The id of this queue's subscription."""
     return queue.partition(".")[0]
 
 
 def generation_of(queue: str) -> str:
-    """The generation of this queue's subscription."""
     return queue.partition(".")[2]

@@ -41,7 +41,6 @@ class Topic(Struct, frozen=True, kw_only=True):
     created_at: datetime
 
     def may_publish(self, namespace: str) -> bool:
-        """Whether this namespace may publish, perhaps as the new owner."""
         return self.owner in ("", namespace)
 
     def check_subscriber(self, namespace: str, *, field: str) -> None:
@@ -51,7 +50,6 @@ class Topic(Struct, frozen=True, kw_only=True):
 
 
 def is_own(name: str) -> bool:
-    """Whether only Carillon publishes on this topic."""
     return name.startswith(RESERVED_PREFIX)
 
 
@@ -64,6 +62,5 @@ def check_topic_name(name: str, *, field: str) -> None:
 
 
 def check_published_name(name: str, *, field: str) -> None:
-    """Raise `Invalid` if this cannot be a topic's name in Routemaster's API."""
     if _PUBLISHED_NAME.fullmatch(name) is None:
         raise Invalid("a topic's name is 1 to 64 of a to z and '_'", field=field, value=name)

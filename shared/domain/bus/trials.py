@@ -16,8 +16,6 @@ TRIAL_TOPIC = "carillon_test"
 
 
 def make_trial(subscription: EventSubscription, id: str, now: datetime) -> EventDelivery:
-    """A delivery of one `noop` event in this subscription's form, on its first topic. The sequence is 0, which no other
-    delivery has."""
     topic, at = next(iter(subscription.topics), TRIAL_TOPIC), ms(now)
     event = BusEvent(id=id, at=at, topic=topic, type=TRIAL_TYPE, url=TRIAL_URL, t=Raw(str(at).encode()))
     encoded = published_form(event) if subscription.form is EventForm.PUBLISHED else msgspec.json.encode(event)

@@ -66,8 +66,6 @@ class Wake(Struct, frozen=True):
 
 
 class TakenWakeUp(Struct, frozen=True, kw_only=True):
-    """A wake-up as it was when its token's owner took it."""
-
     id: str
     queue: str
     token: str
@@ -101,19 +99,14 @@ def merge_wakes(wakes: Iterable[Wake]) -> list[Wake]:
     merged: dict[str, Wake] = {}
     for wake in wakes:
         known = merged.get(wake.queue)
-        merged[wake.queue] = wake if known is None else _merge_two(known, wake)
+        due, events = (wake.due, 0) if known is None else (known.due, known.events)
+        merged[wake.queue] = Wake(wake.queue, min(due, wake.due), events + wake.events)
     return list(merged.values())
 
 
-def _merge_two(one: Wake, other: Wake) -> Wake:
-    return Wake(one.queue, min(one.due, other.due), one.events + other.events)
-
-
 def queue_owner(queue: str) -> str:
-    """The owner of a queue's wake-up."""
     return f"{QUEUE_OWNER}/{queue}"
 
 
 def queue_of_owner(owner: str) -> str:
-    """The queue of a wake-up's owner."""
     return owner.removeprefix(f"{QUEUE_OWNER}/")

@@ -39,7 +39,6 @@ def has_to_be_made(stands: EventSubscription | None) -> bool:
 
 
 def make_subscription(wish: SubscriptionWish, *, generation: str, now: datetime) -> EventSubscription:
-    """A new subscription. Raises `Invalid` without a callback."""
     if not wish.callback:
         raise Invalid("the field 'callback' is needed", field="callback")
     id = subscription_id(wish.namespace, wish.key)
@@ -47,7 +46,6 @@ def make_subscription(wish: SubscriptionWish, *, generation: str, now: datetime)
 
 
 def grant_wish(wish: SubscriptionWish, stands: EventSubscription) -> EventSubscription:
-    """The subscription after the wish; the same value if nothing changes."""
     fields = _fields_of(wish)
     if "filter" in fields and _read(fields["filter"]) == _read(stands.filter):
         del fields["filter"]  # the stored text stays
@@ -65,7 +63,6 @@ def topics_chosen_anew(before: EventSubscription | None, after: EventSubscriptio
 
 
 def is_to_be_looked_at(before: EventSubscription, after: EventSubscription) -> bool:
-    """Whether the change may make something in its queue due."""
     hastened = after.max_events < before.max_events or after.timeout_ms < before.timeout_ms
     is_new_call = hastened or before.state is not after.state or calls_another(before, after)
     return after.state is SubscriptionStatus.ACTIVE and is_new_call

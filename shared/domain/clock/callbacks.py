@@ -87,7 +87,6 @@ def check_queue_target(callback: RabbitCallback, targets: Targets, *, field: str
 
 
 def check_topic_target(callback: KafkaCallback, targets: Targets, *, field: str) -> None:
-    """Raise `Invalid` if the record may not or cannot go there."""
     if not targets.streams:
         raise Invalid("there is no Kafka in embedded mode: use an http callback", field=f"{field}.type")
     if TOPIC.fullmatch(callback.topic) is None or callback.topic not in targets.topics:

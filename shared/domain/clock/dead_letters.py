@@ -12,8 +12,6 @@ LOOKED_AT = 1_000
 
 
 class LetterPlace(Struct, frozen=True, array_like=True):
-    """The place of a letter in the list."""
-
     died_at: Annotated[datetime, Meta(tz=True)]
     id: str
 
@@ -27,5 +25,4 @@ class ErrorCount(Struct, frozen=True, kw_only=True):
 
 
 def place_of(letter: DeadLetter) -> LetterPlace:
-    """The place of this letter in the list."""
     return LetterPlace(letter.died_at, letter.id)

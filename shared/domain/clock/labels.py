@@ -7,7 +7,6 @@ LABELS = 20
 
 
 def label_text(name: str, value: str) -> str:
-    """A label as filters name it."""
     return f"{name}:{value}"
 
 
@@ -17,7 +16,7 @@ def is_findable(name: str, value: str) -> bool:
 
 
 def read_labels(text: str, *, field: str = "label") -> tuple[str, ...]:
-    """The labels of a filter, such as `team:billing,env:prod`; none for an empty text. Raises `Invalid`."""
+    """The labels of a filter, such as `team:billing,env:prod`; none for an empty text."""
     labels = tuple(text.split(",")) if text else ()
     if len(labels) > LABELS:
         raise Invalid(f"must name at most {LABELS} labels", field=field)

@@ -79,7 +79,6 @@ class Occurrence(Struct, frozen=True, kw_only=True):
 
     @property
     def is_suspect(self) -> bool:
-        """Whether it may kill its processes."""
         return self.claims > _FRUITLESS_CLAIMS or self.begun > 0
 
     @property
@@ -101,7 +100,6 @@ class Occurrence(Struct, frozen=True, kw_only=True):
 
 
 def occurrence_id(owner: str, generation: str, due: datetime) -> str:
-    """The id of one instant: 32 hex digits."""
     return _hash(owner, generation, str(ms(due)))
 
 
@@ -114,7 +112,6 @@ def once(
     kind: OccurrenceKind = OccurrenceKind.ONCE,
     size: int = 0,
 ) -> Occurrence:
-    """An occurrence that fires once."""
     return _make(occurrence_id(owner, generation, due), owner, generation, due, accepted_at, kind, size)
 
 
@@ -166,7 +163,6 @@ class Owner(Struct, frozen=True):
 
 
 def owner_text(owner: Owner) -> str:
-    """The text of an owner."""
     return f"{owner.kind}/{owner.id}"
 
 
@@ -177,7 +173,6 @@ def owner_group(owner: str) -> str:
 
 
 def read_owner(text: str) -> Owner:
-    """The inverse of `owner_text`. Raises `ValueError` for other texts."""
     kind, slash, id_ = text.partition("/")
     if not kind or not slash:
         raise ValueError(f"no owner of occurrences: {text!r}")

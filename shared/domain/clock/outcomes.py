@@ -55,7 +55,6 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
 
 
 def schedule_event(letter: DeadLetter, outcome: Outcome) -> OwnEvent:
-    """The event of an occurrence that became a dead letter by the attempt with this outcome."""
     return OwnEvent(
         id=f"{outcome.id}/dead",
         topic=SCHEDULES_TOPIC,

@@ -97,11 +97,7 @@ def check_cron(line: str, timezone: str) -> None:
 
 
 def next_after(recurrence: Recurrence, moment: datetime) -> datetime | None:
-    """The first instant after `moment`, in UTC and whole milliseconds; `None` if none comes before the year 2201.
-
-    Raises:
-        Invalid: the line or its zone would not pass `check_cron`.
-    """
+    """The first instant after `moment`, in UTC and whole milliseconds; `None` if none comes before the year 2201."""
     if recurrence.starts_at is not None:
         moment = max(moment, from_ms(ceil_ms(recurrence.starts_at) - 1))
     end = LATEST if recurrence.ends_at is None else min(LATEST, recurrence.ends_at)
@@ -109,7 +105,9 @@ def next_after(recurrence: Recurrence, moment: datetime) -> datetime | None:
         return None
     match recurrence:
         case Cron(line, timezone):
-            instant = _cron_after(_parse(line), _zone(timezone), max(moment, _BEFORE_FIRST).astimezone(UTC))
+            parsed = _parse(line)
+            find_after = _elapsed_after if parsed.elapsed else _fixed_after
+            instant = find_after(parsed, _zone(timezone), max(moment, _BEFORE_FIRST).astimezone(UTC))
         case Every(seconds, anchor):
             instant = _every_after(seconds, ceil_ms(anchor), ms(moment), ms(end))
         case _:
@@ -118,7 +116,6 @@ def next_after(recurrence: Recurrence, moment: datetime) -> datetime | None:
 
 
 def next_instants(recurrence: Recurrence, after: datetime, count: int) -> list[datetime]:
-    """The next instants after `after`, in order, at most `count`."""
     instants: list[datetime] = []
     following = next_after(recurrence, after)
     while following is not None and len(instants) < count:
@@ -183,10 +180,6 @@ class _Line:
                 return time(earliest.hour, self._minutes[minute])
             at += 1
         return time(self._hours[at], self._minutes[0]) if at < len(self._hours) else None
-
-
-def _cron_after(line: _Line, zone: ZoneInfo, moment: datetime) -> datetime | None:
-    return (_elapsed_after if line.elapsed else _fixed_after)(line, zone, moment)
 
 
 def _fixed_after(line: _Line, zone: ZoneInfo, moment: datetime) -> datetime | None:

@@ -63,8 +63,6 @@ PENDING = frozenset(ScheduleState) - final(TRANSITIONS)
 
 
 class MisfireMode(StrEnum):
-    """The treatment of an instant that is found late."""
-
     FIRE = "fire"  # fires at any lateness
     SKIP = "skip"  # does not fire
     WITHIN = "fire_within_seconds"  # fires unless it is later than that
@@ -146,17 +144,14 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
 
 def schedule_id(namespace: str, key: str) -> str:
-    """The id of a namespace's key. The ids of one namespace are neighbours, in the order of keys."""
     return f"{_quote_namespace(namespace)}/{key}"
 
 
 def is_active(state: ScheduleState) -> bool:
-    """Whether a schedule in this state fires."""
     return state is ScheduleState.ACTIVE
 
 
 def owner_of(schedule_id: str) -> str:
-    """The owner of the occurrences of the schedule with this id."""
     return owner_text(Owner(SCHEDULE, schedule_id))
 
 
@@ -166,7 +161,6 @@ def owners_of(namespace: str) -> str:
 
 
 def read_schedule_owner(owner: str) -> tuple[str, str]:
-    """The namespace and the key of the schedule with this owner of occurrences."""
     namespace, _, key = read_owner(owner).id.rpartition("/")
     return unquote(namespace), key
 
@@ -177,7 +171,6 @@ def _quote_namespace(namespace: str) -> str:
 
 
 def check_key(key: str) -> None:
-    """Raise `Invalid` if this cannot be a schedule's key."""
     if KEY.fullmatch(key) is None:
         raise Invalid("a key has 1 to 255 of letters, digits and - _ . ~ :", field="key", value=key)
 
@@ -283,8 +276,6 @@ def next_occurrence(
 
 
 class Verdict(Enum):
-    """The decision about a due occurrence."""
-
     FIRE = "fire"
     SKIP = "skip"  # found too late, by its owner's rule
     HOLD = "hold"  # its schedule is paused
@@ -327,7 +318,6 @@ def missed_until(rule: Misfire, now: datetime, *, misfire_after: timedelta) -> d
 
 
 def is_missed(rule: Misfire, late: timedelta, *, misfire_after: timedelta) -> bool:
-    """Whether the rule skips an instant with this lateness."""
     match rule.mode:
         case MisfireMode.FIRE:
             return False

@@ -41,7 +41,6 @@ class BulkAct(StrEnum):
 
     @property
     def kind(self) -> str:
-        """The kind of the things: `dead-letter`, `schedule` or `job`."""
         return self.partition(".")[0]
 
 
@@ -91,8 +90,6 @@ _FIELDS = {
 
 
 class BulkFailure(Struct, frozen=True):
-    """A thing with a failed act, and the reason."""
-
     id: str
     reason: str
 
@@ -145,7 +142,6 @@ class BulkAction(Struct, frozen=True, kw_only=True):
 
 
 def check_filter(act: BulkAct, filter: BulkFilter) -> None:
-    """Raise `Invalid` for an empty filter, or a field that these things do not have."""
     named = {name for name, value in asdict(filter).items() if value}
     if not named:
         raise Invalid(
@@ -170,6 +166,5 @@ def role_over(caller: Caller, act: BulkAct, filter: BulkFilter) -> Role | None:
 
 
 def may_act(caller: Caller, act: BulkAct, filter: BulkFilter) -> bool:
-    """Whether the caller may do this to everything that may match."""
     held = role_over(caller, act, filter)
     return held is not None and held.covers(Role.OPERATOR)

@@ -45,12 +45,10 @@ Counts = Mapping[str, int | Mapping[str, int]]
 
 
 def minute_id(at: datetime) -> str:
-    """The id of this moment's minute. Ids sort by time."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M")
 
 
 def subtract(counts: Counts, earlier: Counts) -> dict[str, int | dict[str, int]]:
-    """The difference of the counts, without zeros."""
     rest: dict[str, int | dict[str, int]] = {}
     for field, value in counts.items():
         before = earlier.get(field)

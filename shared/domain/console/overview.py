@@ -50,8 +50,6 @@ class AttentionKind(StrEnum):
 
 
 class Attention(Struct, frozen=True):
-    """A kind of work that needs attention, and its amount."""
-
     kind: AttentionKind
     count: int
 
@@ -123,7 +121,6 @@ def judge(overview: Overview) -> tuple[OverallVerdict, list[ShownSign]]:
 
 
 def find_attention(overview: Overview) -> list[Attention]:
-    """The work that waits for a person, as far as it can be read."""
     silent = [each for each in overview.processes or () if each.state_at(overview.as_of) is ProcessState.SILENT]
     counts = {
         AttentionKind.SILENT: len(silent),

@@ -27,8 +27,6 @@ class ProcessState(StrEnum):
 
 
 class ThingInHand(Struct, frozen=True):
-    """A thing that a process works on: its queue, its id, and the beginning of the work."""
-
     what: str
     id: str
     since: datetime

@@ -26,7 +26,6 @@ _WITH_REASON = {COMPLETE: "job.expired", TRIP: "job.held", STOP_ACT: _FAILED}
 
 
 def milestone_record(milestone: Milestone, *, job_id: str, job_key: str, app_id: str, name: str) -> AuditRecord:
-    """The record of a job's milestone."""
     on = ActedOn(kind="job", id=job_id, name=name, app_id=app_id)
     return _record(milestone.act, on, job_key, at=milestone.at, role=milestone.role, reason=milestone.reason)
 

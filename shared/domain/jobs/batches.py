@@ -162,7 +162,6 @@ class Batch(Struct, frozen=True, kw_only=True):
 
     @property
     def is_on_its_way(self) -> bool:
-        """Whether it is in flight: a message of its turn, or a lane, has it."""
         return self.status in {BatchStatus.QUEUED, BatchStatus.SENDING}
 
     @property
@@ -177,7 +176,6 @@ _HOPELESS = 5_000
 
 
 def part_limit(batch: Batch, most: int) -> int:
-    """The recipients of the next part, if `most` fit into one."""
     return max(most >> batch.halvings, 1)
 
 
@@ -195,22 +193,18 @@ def larger(batch: Batch, lasted: float, patience: float) -> int:
 
 
 def is_hopeless(batch: Batch) -> bool:
-    """Whether it had too many fruitless takes ever to be sent."""
     return batch.fruitless >= _HOPELESS
 
 
 def is_unfed(status: BatchStatus) -> bool:
-    """Whether a batch with this status is still to be put on the broker."""
     return status is BatchStatus.PLANNED
 
 
 def is_failure(status: BatchStatus) -> bool:
-    """Whether this settled status counts as failed."""
     return status is BatchStatus.FAILED
 
 
 def batch_id(job_id: str, ordinal: int) -> str:
-    """The key of the plan's entry `ordinal`."""
     return f"{job_id}/{ordinal:08d}"
 
 
@@ -223,7 +217,6 @@ def verdict(receipt: Receipt, *, max_failed_share: float) -> BatchStatus:
 
 
 def add_counts(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
-    """The sums, key by key."""
     return dict(Counter(one) + Counter(other))
 
 

@@ -95,7 +95,6 @@ def pack_keys(keys: Keys) -> bytes:
 
 
 def unpack_keys(content: bytes) -> Keys:
-    """The inverse of `pack_keys`."""
     columns = np.frombuffer(zlib.decompress(content), np.uint8).reshape(8, -1)
     return np.cumsum(np.ascontiguousarray(columns.T).view("<i8").ravel(), dtype=np.int64)
 

@@ -44,10 +44,8 @@ class Step(Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """Unique, and in the order of a division's steps."""
         return f"{self.division}/{self.number:08d}"
 
     def lists(self, zone: str) -> list[tuple[DeviceList, int]]:
-        """The lists of a zone, each with its size."""
         sizes = self.sizes.get(zone, [])
         return [(DeviceList(f"{self.id}/{self.attempt}/{zone}/{n}"), size) for n, size in enumerate(sizes)]

@@ -19,8 +19,6 @@ STOP = "job_stopped"
 
 
 class EventState(StrEnum):
-    """The state of a job's stage."""
-
     RUNNING = "running"
     SUCCESS = "success"
     FAIL = "fail"
@@ -83,5 +81,4 @@ def events_of(stage: str, at: int, by: Doer, failure: str = "") -> list[Event]:
 
 
 def stop_of(at: datetime, role: str, by: Doer = BY_ITSELF, failure: str = "") -> Milestone:
-    """The milestone of a stopped job, by a caller or because of a `failure`."""
     return Milestone(STOP_ACT, at, role, failure, asked=by.asks)

@@ -24,24 +24,16 @@ class Unrenderable(Exception):
 
 
 def filled_body(template: Template, context: Mapping[str, Any]) -> dict[str, Any]:
-    """The template's body with the context, over its defaults, in place of the tags in its texts and keys.
-
-    A number or a boolean is written as in JSON; null or a missing value leaves nothing.
-
-    Raises:
-        Unrenderable: a tag's value is an object or an array (`bad-context`), or a tag never ends (`bad-template`).
-    """
+    """The template's body with the context, over its defaults, in place of the tags in its texts and keys. A number or
+    a boolean is written as in JSON; null or a missing value leaves nothing. `Unrenderable`: a tag's value is an object
+    or an array (`bad-context`), or a tag never ends (`bad-template`)."""
     values = {**template.defaults, **context}
     return {_fill_text(key, values): _fill_value(inner, values) for key, inner in template.body.items()}
 
 
 def filled_bytes(template: Template, context: Mapping[str, Any]) -> int:
     """The bytes of `filled_body` as compact JSON, from the tags and the lengths of their values. The true size is
-    smaller if several keys of an object become the same.
-
-    Raises:
-        Unrenderable: as `filled_body`.
-    """
+    smaller if several keys of an object become the same."""
     values = {**template.defaults, **context}
     grown: dict[str, int] = {}
     size = len(dumps(template.body).encode())

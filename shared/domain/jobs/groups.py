@@ -17,8 +17,6 @@ from shared.domain.jobs.jobs import Job, JobStatus, job_key
 
 
 class ZoneJobStart(Struct, frozen=True):
-    """The start of a zone's job, in ns since the epoch."""
-
     zone: str
     starts_at: int
 
@@ -59,7 +57,6 @@ def make_group(job: Job, zones: Sequence[tuple[str, int]], *, published_sign: bo
 
 
 def zone_rules(job: Job) -> ZoneRules:
-    """The rules by which the job's group divides devices, or would divide them."""
     return ZoneRules(job.offsets or offsets(), job.wall_clock or job.starts_at, job.next_day)
 
 

@@ -58,7 +58,6 @@ NAME_CHARACTERS = 200
 
 
 def check_job_name(name: str) -> None:
-    """Raise `Invalid` for a name that no job can have."""
     if name and (len(name) > NAME_CHARACTERS or not name.isprintable() or not name.strip()):
         rule = f"it must be 1 to {NAME_CHARACTERS} printable characters, or be left out for the template's name"
         raise Invalid(f"invalid name: {rule}", field="name", value=name)
@@ -154,12 +153,10 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The job's id and its incarnation, as one text."""
         return job_key(self.id, self.incarnation)
 
     @property
     def title(self) -> str:
-        """The name for users."""
         return self.name or ",".join(self.template_names)
 
     @property
@@ -175,7 +172,6 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def table(self) -> str:
-        """The table of its audience. Raises `Invalid` if the app's name is invalid."""
         return table_name(self.app_name, self.table_kind or self.service)
 
     @property
@@ -204,7 +200,6 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more of the job will be planned."""
         return not self.open or self.status is JobStatus.STOPPED
 
     @property
@@ -213,7 +208,6 @@ class Job(Struct, frozen=True, kw_only=True):
 
 
 def job_key(job_id: str, incarnation: str) -> str:
-    """The name of one job among all that ever had this id."""
     return f"{job_id}.{incarnation}" if incarnation else job_id
 
 
@@ -243,16 +237,13 @@ class Standing(Struct, frozen=True):
 
     @property
     def held(self) -> bool:
-        """Whether it is paused, by a user or by Carillon."""
         return self.status in RESUMABLE
 
     def feeds_batch(self, ordinal: int) -> bool:
-        """Whether this batch, if the plan has it, may go to the broker."""
         return self.feeds and (self.end is None or ordinal < self.end)
 
     @property
     def stopped(self) -> bool:
-        """Whether unsent batches will never be sent."""
         return self.status is JobStatus.STOPPED
 
     @property
@@ -270,15 +261,12 @@ class Standing(Struct, frozen=True):
 
 
 class Gate(Enum):
-    """The decision whether a batch may be sent now."""
-
     OPEN = "open"  # send it
     PARK = "park"  # back to planned: the job is held
     DROP = "drop"  # never: the job has ended, or the batch is too late
 
 
 def gate(standing: Standing, now_ns: int) -> Gate:
-    """Decide whether a batch of this job may be sent now."""
     if standing.expires_at and standing.expires_at <= now_ns:
         return Gate.DROP
     match standing.status:

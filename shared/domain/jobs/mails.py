@@ -34,8 +34,6 @@ _LINE_CHARACTERS = 1_000  # a filter may have 64 KiB
 
 
 class MailKind(StrEnum):
-    """The occasion of a mail: a move of a job."""
-
     CREATED = "created"
     SCHEDULED = "scheduled"
     PAUSED = "paused"
@@ -59,10 +57,7 @@ _RETRIED = ("failed", "unsent")
 
 
 class Letter(Struct, frozen=True):
-    """A mail in plain text. `id` is its Message-ID without angle brackets, the same at each sending.
-
-    Raises `Invalid` for characters that a mail cannot have.
-    """
+    """A mail in plain text. `id` is its Message-ID without angle brackets, the same at each sending."""
 
     id: str
     to: tuple[str, ...]
@@ -100,7 +95,6 @@ class Mailing(Struct, frozen=True):
 
 
 def is_mailbox(address: str) -> bool:
-    """Whether this is an address to write to: a name, one @ and a domain, and nothing else."""
     return _MAILBOX.fullmatch(address) is not None and printable(address) == address
 
 
@@ -110,7 +104,6 @@ def printable(text: str) -> str:
 
 
 def arrival(job: Job) -> MailKind:
-    """The occasion of a new job."""
     return MailKind.SCHEDULED if job.starts_at else MailKind.CREATED
 
 
@@ -156,10 +149,11 @@ def write_letter(
             parts = [_identity(job, mailing), numbers, _after_stop(job, states)]
         case MailKind.COMPLETED:
             end = _feedback(job, totals) if states is None else _retry(job, states)
-            parts = [_identity(job, mailing), numbers, end, _result(job, mailing)]
+            written = write_table({"Held-out users": job.control_group_csv_path, "Written by": mailing.host})
+            parts = [_identity(job, mailing), numbers, end, written]
         case _:
             assert_never(kind)
-    text = "\n\n".join([_clip(_first_sentence(kind, job, by, at_ns)), *filter(None, parts)])
+    text = "\n\n".join([clip(_first_sentence(kind, job, by, at_ns)), *filter(None, parts)])
     subject = SUBJECTS[kind].format(_noun(job))
     return Letter(letter_id(job.key, kind, at_ns, mailing.domain), to, subject[0].upper() + subject[1:], text + "\n")
 
@@ -188,16 +182,15 @@ def _first_sentence(kind: MailKind, job: Job, by: str, at_ns: int) -> str:
 
 
 def _cause(job: Job, at_ns: int) -> str:
-    """The reason of the hold at this instant, from the event of that move."""
     told = [event.message for event in job.events if event.at == at_ns and event.state is EventState.FAIL]
     unknown = "too many of its messages bounced" if job.credential_id else "too many of its batches failed"
     return told[-1] if told else unknown
 
 
 def _identity(job: Job, mailing: Mailing) -> str:
-    return _table({
+    return write_table({
         "App": job.app_name,
-        "Name": _clip(job.name),
+        "Name": clip(job.name),
         "Template": ", ".join(job.template_names),
         "Platform": "" if job.credential_id else mailing.platforms.get(job.service, job.service),
         "Credential": job.credential_id,
@@ -211,7 +204,7 @@ def _identity(job: Job, mailing: Mailing) -> str:
 
 
 def _description(job: Job, mailing: Mailing) -> str:
-    times = _table({
+    times = write_table({
         "Scheduled": f"yes, for {_start(job)}" if job.starts_at else "no",
         "Localized": "" if job.credential_id else _localization(job),
         "Expires": _moment(job.expires_at) if job.expires_at else "",
@@ -235,7 +228,7 @@ def _localization(job: Job) -> str:
 def _audience(job: Job) -> str:
     people = "recipients" if job.credential_id else "users"
     if job.csv_path:
-        return f"To the {people} in the file {_clip(job.csv_path)}."
+        return f"To the {people} in the file {clip(job.csv_path)}."
     if job.filters:
         return f"To the {people} whom these filters keep:\n{_filter_lines(job.filters)}"
     if job.credential_id:
@@ -276,12 +269,11 @@ def _after_stop(job: Job, states: Mapping[str, int] | None) -> str:
 
 
 def _retry(job: Job, states: Mapping[str, int]) -> str:
-    """The commands that send the job's unsent messages."""
     named = " ".join(f"--state {state}" for state in _RETRIED if states.get(state))
     lines = []
     if named:
         lines += ["Once the job has ended, a retry sends the rest:"]
-        lines += [_clip(f"  carillon jobs retry {job.id} {named} --app {quote(job.app_name)}")]
+        lines += [clip(f"  carillon jobs retry {job.id} {named} --app {quote(job.app_name)}")]
     if states.get("unknown"):
         lines += ["Unknown messages may have been sent: only --state unknown sends them again."]
     return "" if job.counts_only else "\n".join(lines)
@@ -301,10 +293,6 @@ def _feedback(job: Job, totals: Totals) -> str:
     counts = {ACCEPTED: job.feedbacks.get(ACCEPTED, 0)} | dict(_by_size(job.feedbacks))
     lines = (_line(f"  {key}", f"{_percent(count, totals.planned)} ({count:,})") for key, count in counts.items())
     return "\n".join(["Feedback so far, of all recipients:", *lines])
-
-
-def _result(job: Job, mailing: Mailing) -> str:
-    return _table({"Held-out users": job.control_group_csv_path, "Written by": mailing.host})
 
 
 def _by_size(counts: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -327,16 +315,16 @@ def _moment(at: int) -> str:
 
 def _filter_lines(filters: Mapping[str, str]) -> str:
     text = msgspec.json.format(msgspec.json.encode(filters, order="sorted"), indent=2).decode()
-    return "\n".join(f"  {_clip(line)}" for line in text.split("\n"))
+    return "\n".join(f"  {clip(line)}" for line in text.split("\n"))
 
 
-def _table(facts: Mapping[str, str]) -> str:
+def write_table(facts: Mapping[str, str]) -> str:
     return "\n".join(_line(label, value) for label, value in facts.items() if value)
 
 
 def _line(label: str, value: str) -> str:
-    return f"{_clip(label) + ':':<{_LABEL_WIDTH}} {_clip(value)}"
+    return f"{clip(label) + ':':<{_LABEL_WIDTH}} {clip(value)}"
 
 
-def _clip(text: str) -> str:
+def clip(text: str) -> str:
     return printable(text if len(text) <= _LINE_CHARACTERS else f"{text[:_LINE_CHARACTERS]}…")

@@ -21,8 +21,6 @@ _ZONES = {
 
 
 class Notice(Struct, frozen=True):
-    """A notice about a job."""
-
     code: str
     message: str
 
@@ -32,25 +30,8 @@ def of_push(
 ) -> Iterator[Notice]:
     """Notices about a push job. With an exact count, zones without devices are left out; `group` comes from
     `zone_starts` of a localized job."""
-    if job.localized:
-        yield from of_zones(job, group, counted, published_sign=published_sign, now_ns=now_ns)
-
-
-def count_devices(number: int) -> str:
-    """As in "1 device" and "1,200 devices"."""
-    return f"{number:,} device{'' if number == 1 else 's'}"
-
-
-def list_first(texts: Sequence[str]) -> str:
-    """The first of these, and the number of the others."""
-    more = len(texts) - NAMED
-    return ", ".join(texts[:NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def of_zones(
-    job: Job, group: Sequence[tuple[str, int]], counted: Counted | None, *, published_sign: bool, now_ns: int
-) -> Iterator[Notice]:
-    """Notices about the times at which zones get a localized push."""
+    if not job.localized:
+        return
     at, devices = dict(group), None if counted is None else counted.by_zone(zone_rules(job))
     named = devices if devices is not None and counted is not None and counted.exact else zones()
     unmoved = {zone for zone in at if at[zone] == starts(job.starts_at, zone, published_sign=published_sign)}
@@ -68,3 +49,12 @@ def of_zones(
                 "" if devices is None else f" ({count_devices(sum(devices.get(zone, 0) for zone in found))} counted)"
             )
             yield Notice(code, f"{list_first(found)}{number}: {_ZONES[code]}.")
+
+
+def count_devices(number: int) -> str:
+    return f"{number:,} device{'' if number == 1 else 's'}"
+
+
+def list_first(texts: Sequence[str]) -> str:
+    more = len(texts) - NAMED
+    return ", ".join(texts[:NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -11,8 +11,6 @@ BATCH = "batch"
 
 
 class JobStage(StrEnum):
-    """The stages of a job that can wait for an instant."""
-
     START = "start"  # a `startsAt`
     PLAN = "plan"  # planning that is tried again
     FINISH = "finish"  # closing that is tried again
@@ -20,23 +18,19 @@ class JobStage(StrEnum):
 
 
 def job_owner(job_key: str, stage: JobStage) -> str:
-    """The owner of a job's stage."""
     return f"{JOB}/{job_key}/{stage}"
 
 
 def batch_owner(job_key: str, ordinal: int) -> str:
-    """The owner of a batch's next try."""
     return f"{BATCH}/{job_key}/{ordinal}"
 
 
 def read_job_owner(owner: str) -> tuple[str, JobStage]:
-    """The inverse of `job_owner`. Raises `ValueError` for other owners."""
     job_key, stage = _parts(owner, JOB)
     return job_key, JobStage(stage)
 
 
 def read_batch_owner(owner: str) -> tuple[str, int]:
-    """The inverse of `batch_owner`. Raises `ValueError` for other owners."""
     job_key, ordinal = _parts(owner, BATCH)
     return job_key, int(ordinal)
 

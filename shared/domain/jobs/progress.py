@@ -43,7 +43,6 @@ class Meter:
             self._since = min(self._since, batch.taken_at or batch.changed_at)
 
     def compare(self, seen_at: datetime, recipients: int) -> None:
-        """Measure from an earlier look, since which `recipients` are finished."""
         if self._now - seen_at >= _TELLING:
             self._since, self._recent = seen_at, max(recipients, 0)
 
@@ -51,11 +50,8 @@ class Meter:
         """The measured progress. `planned`: no more batches will come than in `totals`; `sized`: the recipients of
         unsettled batches are known. Otherwise these are assumed to be like the settled ones."""
         rate = self._recent / max(self._now - self._since, _AT_LEAST).total_seconds()
-        left = totals.planned - totals.done if sized else _like_the_settled(totals)
+        like_the_settled = (totals.batches - totals.settled) * totals.done / max(totals.settled, 1)
+        left = totals.planned - totals.done if sized else like_the_settled
         if not planned or not rate or left <= 0:
             return Progress(rate=rate)
         return Progress(rate=rate, ends_at=self._now + timedelta(milliseconds=int(left / rate * 1_000)))
-
-
-def _like_the_settled(totals: Totals) -> float:
-    return (totals.batches - totals.settled) * totals.done / max(totals.settled, 1)

@@ -20,16 +20,12 @@ Pauses = tuple[tuple[int, int], ...]
 
 
 class SettledAt(Struct, frozen=True):
-    """The finished recipients of a batch, and the times of the first take and the last outcome."""
-
     recipients: int
     taken_at: datetime | None
     at: datetime
 
 
 class RatePoint(Struct, frozen=True):
-    """The recipients a second from `at` until the next point."""
-
     at: datetime
     per_second: float
 
@@ -45,7 +41,6 @@ class RateSums:
         self._settled: Counter[int] = Counter()
 
     def add(self, batch: SettledAt, sign: int = 1) -> None:
-        """Add a batch, or remove it by the sign of -1."""
         settled = _second(batch.at)
         taken = settled if batch.taken_at is None else min(_second(batch.taken_at), settled)
         spans = list(_spans(taken, settled + 1, self._pauses)) or [(settled, settled + 1)]
@@ -63,7 +58,6 @@ class RateSums:
         _count(self._settled, settled, sign)
 
     def chart(self) -> list[RatePoint]:
-        """The chart of the sums; steps have whole seconds."""
         if not self._settled:
             return []
         first = min(self._taken)
@@ -79,7 +73,6 @@ class RateSums:
 
 
 def rate_chart(batches: Iterable[SettledAt], pauses: Pauses = ()) -> list[RatePoint]:
-    """The chart of these batches."""
     sums = RateSums(pauses)
     for batch in batches:
         sums.add(batch)
@@ -99,7 +92,6 @@ def pauses_of(events: Iterable[Event]) -> Pauses:
 
 
 def _spans(start: int, end: int, pauses: Pauses) -> Iterator[tuple[int, int]]:
-    """The seconds from `start` to before `end` that lie in none of the pauses."""
     for first, after in pauses:
         if after > start and first < end:
             if first > start:

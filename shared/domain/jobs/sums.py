@@ -16,8 +16,6 @@ _COUNTS = ("sent", "failed", "skipped", "held_out", "unknown")
 
 
 class BatchCounts(Struct, frozen=True, array_like=True):
-    """A batch's part of its job's sums."""
-
     size: int
     settled: bool
     receipt: Receipt = Receipt()
@@ -50,7 +48,6 @@ class JobSums:
 
     @property
     def totals(self) -> Totals:
-        """The sums of all batches, settled or not."""
         return Totals(batches=len(self), **{name: self._sums[name] for name in ("settled", "planned", *_COUNTS)})
 
     @property
@@ -74,12 +71,10 @@ class JobSums:
         self._note_time(ordinal, counts)
 
     def forget_recent(self, before: datetime) -> None:
-        """Drop batches changed before `before` from `recent`."""
         kept = self._recent.items()
         self._recent = {ordinal: each for ordinal, each in kept if each.changed_at and each.changed_at >= before}
 
     def chart(self, pauses: Pauses = ()) -> list[RatePoint]:
-        """The chart of the rate, with nothing in these pauses of the job."""
         if pauses != self._pauses:
             self._pauses, self._rate = pauses, RateSums(pauses)
             for packed in self._packed.values():

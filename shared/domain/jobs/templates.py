@@ -83,31 +83,20 @@ class NotExact:
 
 
 def check_template(*, name: str, locale: str, body: Any, defaults: Any, lenient: bool = False) -> None:
-    """Apply the rules in the order in which a client expects the errors. If `lenient`, tags have any name, as in
-    Marathon.
-
-    Raises:
-        Invalid: `field` names the value, down to the leaf, as in `body.alert.title` or `body.loc-args[2]`.
-    """
+    """Apply the rules in the order in which a client expects the errors; a `field` names the leaf (`body.loc-args[2]`).
+    If `lenient`, tags have any name, as in Marathon."""
     check_name(name)
-    check_locale(locale)
+    _check_length("locale", locale, LOCALE_CHARACTERS)
     check_body(body, lenient=lenient)
     check_defaults(defaults)
 
 
 def check_name(name: str) -> None:
-    """A name has 1 to 255 characters. Raises `Invalid`."""
     _check_length("name", name, NAME_CHARACTERS)
 
 
-def check_locale(locale: str) -> None:
-    """A locale has 1 to 10 characters, kept as given. Raises `Invalid`."""
-    _check_length("locale", locale, LOCALE_CHARACTERS)
-
-
 def check_body(body: Any, *, lenient: bool = False) -> None:
-    """A body is an object with at least one key. Every `{{` in its texts and keys begins a tag, with a valid name
-    unless `lenient`. Raises `Invalid`."""
+    """Every `{{` in the texts and keys of a body begins a tag, with a valid name unless `lenient`."""
     if not isinstance(body, dict) or not body:
         raise Invalid("invalid body: an object with at least one key is needed", field="body", value=body)
     check_json("body", body)
@@ -119,7 +108,6 @@ def check_body(body: Any, *, lenient: bool = False) -> None:
 
 
 def check_defaults(defaults: Any) -> None:
-    """Defaults are an object. Raises `Invalid`."""
     if not isinstance(defaults, dict):
         raise Invalid("invalid defaults: an object is needed", field="defaults", value=defaults)
     check_json("defaults", defaults)
@@ -129,10 +117,7 @@ def check_json(field: str, value: Any) -> None:
     """Check that decoded JSON from a caller can be stored and sent unchanged; `field` is its name in the request.
 
     Texts and keys contain no NUL, a text has at most 64 KiB and a key 1 KiB, 64 bits keep each number (`NotExact`), no
-    object repeats a key (`Repeated`), nesting ends at `JSON_DEPTH`.
-
-    Raises:
-        Invalid: `field` is the path of the fault; the reason begins with `invalid <field>`.
+    object repeats a key (`Repeated`), nesting ends at `JSON_DEPTH`. The error's reason begins with `invalid <field>`.
     """
     found = _first_fault(value, _leaf_fault, _key_fault)
     if found is None:
@@ -144,19 +129,17 @@ def check_json(field: str, value: Any) -> None:
 
 
 def check_copies(size: int) -> None:
-    """Check that a job can copy templates whose bodies and defaults have this many bytes of JSON. Raises `Invalid`."""
+    """Check that a job can copy templates whose bodies and defaults have this many bytes of JSON."""
     if size > COPIES_BYTES:
         rule = f"the templates of a job, in all locales, may have {COPIES_BYTES} bytes together"
         raise Invalid(f"invalid template: {rule}, not {size}", field="template")
 
 
 def has_open_tag(text: str) -> bool:
-    """Whether a `{{` has no later `}}`."""
     return text.rfind("{{") > text.rfind("}}")
 
 
 def tags_of(text: str) -> list[str]:
-    """The names of the text's tags, in order, with repeats."""
     return _TAG.findall(text, 0, text.rfind("}}") + 2)
 
 
@@ -166,14 +149,12 @@ def is_tag_name(name: str) -> bool:
 
 
 def list_tags(unfilled: Sequence[str], known: Collection[str]) -> str:
-    """The unfilled tags for an error: the first ones, and a suggestion for the first."""
     more = len(unfilled) - _SHOWN_TAGS
     named = ", ".join(f"{{{{{_shorten(tag)}}}}}" for tag in unfilled[:_SHOWN_TAGS])
     return f"{named}{f' and {more} more' if more > 0 else ''}{suggest(unfilled[0], known)}"
 
 
 def fill(text: str, value: Callable[[str], str]) -> str:
-    """The text with the values of its tags."""
     closed = text.rfind("}}") + 2
     return _TAG.sub(lambda tag: value(tag[1]), text[:closed]) + text[closed:]
 
@@ -185,7 +166,6 @@ def _check_length(field: str, text: str, most: int) -> None:
 
 
 def texts_of(value: Any) -> Iterator[str]:
-    """Every text of decoded JSON, with keys, in order."""
     rest = [value]
     while rest:
         match rest.pop():

@@ -18,5 +18,4 @@ class Totals(Struct, frozen=True):
 
     @property
     def done(self) -> int:
-        """The recipients with an outcome."""
         return self.sent + self.failed + self.skipped + self.held_out

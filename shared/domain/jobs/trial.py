@@ -31,22 +31,16 @@ def try_template(template: Template, context: Mapping[str, Any], *, most: int, l
     except Invalid as error:
         return Trial(fault=error.reason, field=error.field or "")
     except Unrenderable as error:
-        tag = _unfit_tag(template, context)
+        values = {**defaults, **context}
+        tags = (tag for text in texts_of(template.body) for tag in tags_of(text))
+        tag = next((tag for tag in tags if isinstance(values.get(tag), dict | list)), "")
         return Trial(fault=f"{error.reason}: the tag {tag!r} stands for an object or an array", field=f"context.{tag}")
     if size > most:
         return Trial(fault=f"too-large: the text has {size:,} bytes, {most:,} are allowed", field="body", size=size)
-    return Trial(body=filled_body(template, context), size=size, valueless=_valueless(template, context))
+    return Trial(body=filled_body(template, context), size=size, valueless=valueless_tags(template, context))
 
 
-def _tags(template: Template) -> list[str]:
-    return list(dict.fromkeys(tag for text in texts_of(template.body) for tag in tags_of(text)))
-
-
-def _unfit_tag(template: Template, context: Mapping[str, Any]) -> str:
+def valueless_tags(template: Template, context: Mapping[str, Any]) -> tuple[str, ...]:
     values = {**template.defaults, **context}
-    return next((tag for tag in _tags(template) if isinstance(values.get(tag), dict | list)), "")
-
-
-def _valueless(template: Template, context: Mapping[str, Any]) -> tuple[str, ...]:
-    values = {**template.defaults, **context}
-    return tuple(sorted(tag for tag in _tags(template) if values.get(tag) is None))
+    tags = {tag for text in texts_of(template.body) for tag in tags_of(text)}
+    return tuple(sorted(tag for tag in tags if values.get(tag) is None))

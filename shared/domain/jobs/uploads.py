@@ -57,7 +57,6 @@ class FileUpload(Struct, frozen=True, kw_only=True):
 
     @property
     def lines(self) -> int:
-        """The lines so far, with the header."""
         parts = self.in_order
         return sum(part.lines for _, part in parts) + (parts[-1][1].open_ended if parts else 0)
 
@@ -68,19 +67,12 @@ def upload_key(app_id: str, upload_id: str) -> str:
 
 
 def measure_part(content: bytes, version: str) -> UploadedPart:
-    """The stored facts about a part."""
     return UploadedPart(
         size=len(content), lines=content.count(b"\n"), open_ended=not content.endswith(b"\n"), version=version
     )
 
 
 def check_part(upload: FileUpload, number: int, content: bytes, *, most: int) -> None:
-    """Raise if this cannot be a part of the upload.
-
-    Raises:
-        Conflict: the upload is completed.
-        Invalid: it is empty or too large, or the file would have more than `most` bytes.
-    """
     if upload.completed:
         raise Conflict("this upload is completed: begin another one", field="upload")
     if not 0 < len(content) <= MAX_PART_BYTES:
@@ -91,7 +83,6 @@ def check_part(upload: FileUpload, number: int, content: bytes, *, most: int) ->
 
 
 def check_size(size: int, *, most: int) -> None:
-    """Raise `Invalid` if a file would have more than `most` bytes."""
     if size > most:
         raise Invalid(f"the file must have at most {most:,} bytes", field=_FIELD, value=size)
 

@@ -39,7 +39,6 @@ _FAILED = {
 
 
 def label_of(stage: str, state: str) -> str:
-    """An event of a stage in words for people."""
     words = {EventState.FAIL: _FAILED, EventState.RUNNING: _BEGUN}.get(EventState(state), _LABELS)
     return words.get(stage) or _LABELS.get(stage, stage)
 

@@ -28,7 +28,6 @@ def receipt_of_entries(entries: Collection[Message]) -> Receipt:
 
 
 def receipt_of_states(states: Mapping[str, int], reasons: dict[str, int]) -> Receipt:
-    """The same receipt from the counts of states and reasons."""
     unknown = states.get(MessageState.UNKNOWN, 0)
     return Receipt(
         sent=sum(states.get(state, 0) for state in _SENT),

@@ -68,7 +68,6 @@ class Columns(Struct, frozen=True):
     columns: tuple[int, ...]
 
     def instant(self, index: int) -> int:
-        """The instant with this number, from 0."""
         row, place = divmod(index, len(self.columns))
         return self.first_us + (row * width_of(self.interval_us) + self.columns[place]) * self.interval_us
 

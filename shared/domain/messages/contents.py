@@ -49,7 +49,6 @@ def content_flaw(content: Mapping[str, Any], credential: Credential) -> str:
 
 
 def variables_flaw(variables: Any) -> str:
-    """The reason why these values cannot fill a content template of Twilio's; `""` if they can."""
     if not isinstance(variables, dict):
         return "contentVariables must be an object whose values are texts"
     for name, value in variables.items():

@@ -42,7 +42,6 @@ class RecipientCount(Struct, frozen=True, kw_only=True):
 
     @property
     def planned(self) -> int:
-        """The number of counted messages, with those that are never called."""
         return self.recipients + self.malformed + self.suppressed + self.unrendered
 
     def with_part(

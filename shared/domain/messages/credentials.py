@@ -64,7 +64,7 @@ class CredentialStatus(StrEnum):
 
     @property
     def is_news(self) -> bool:
-        """Whether a mail is due, because no user of the app caused the change."""
+        """Whether no user of the app caused the change."""
         return self is CredentialStatus.REJECTED
 
 
@@ -186,7 +186,6 @@ class Traffic(Struct, frozen=True, kw_only=True):
 
 
 def default_rate(kind: str) -> float:
-    """The default rate of this kind."""
     return DEFAULT_RATES.get(kind, DEFAULT_RATE)
 
 
@@ -196,7 +195,7 @@ def default_max_in_flight(rate: float) -> int:
 
 
 def default_on_unknown(channel: Channel) -> OnUnknown:
-    """The default treatment of unknown messages. A repeated push replaces the first on the device."""
+    """A repeated push replaces the first on the device."""
     return OnUnknown.RETRY if channel is Channel.PUSH else OnUnknown.HOLD
 
 
@@ -226,36 +225,31 @@ def check_secret(secret: Mapping[str, str]) -> None:
 
 
 def check_sends(credential: Credential) -> None:
-    """Raise `Conflict` if the credential does not send."""
     if not credential.sends:
         reason = f": {credential.why}" if credential.why else ""
         raise Conflict(f"the credential {credential.name} is {credential.status.value}{reason}", field="credential")
 
 
 def check_move(credential: Credential, to: CredentialStatus) -> None:
-    """Raise `Conflict` if this status cannot follow."""
     if credential.status not in sources(CREDENTIAL_TRANSITIONS, to):
         raise Conflict(f"the credential is {credential.status.value}", field="status", value=credential.status.value)
 
 
 def trial_content(credential: Credential, channel: Channel) -> dict[str, Any]:
-    """The content of a test message."""
     if credential.test_content:
         return credential.test_content
     text = f"This message shows that Carillon can send by the credential {credential.name}."
     match channel:
         case Channel.MAIL:
             return {"subject": f"Test of {credential.name}", "text": text}
+        case Channel.PUSH if credential.kind == "apns":
+            return {"aps": {"alert": text}}
         case Channel.PUSH:
-            return _trial_push(credential.kind, text)
+            return {"notification": {"title": "Carillon", "body": text}}
         case Channel.SMS | Channel.OTHER:
             return {"text": text}
         case _:
             assert_never(channel)
-
-
-def _trial_push(kind: str, text: str) -> dict[str, Any]:
-    return {"aps": {"alert": text}} if kind == "apns" else {"notification": {"title": "Carillon", "body": text}}
 
 
 def _check_number(number: float, least: float, most: float, *, field: str, rule: str) -> None:

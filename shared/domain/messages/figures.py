@@ -38,7 +38,6 @@ class MessageCounts(Struct, frozen=True, kw_only=True):
 
     @property
     def repeated(self) -> int:
-        """The number of second calls of messages whose first call may have succeeded."""
         return self.tally.get(REPEATED, 0)
 
     @property
@@ -76,7 +75,6 @@ def counted_states() -> Sequence[str]:
 
 
 def moves_on(job: Job) -> bool:
-    """Whether the job sends, or will by itself."""
     match job.status:
         case JobStatus.SCHEDULED | JobStatus.RUNNING:
             return job.open

@@ -8,7 +8,7 @@ from msgspec import Struct
 from shared.domain.instants import from_ms, ms
 from shared.domain.messages.credentials import Traffic
 from shared.domain.messages.pacing import Limit, effective_rate
-from shared.domain.messages.places import Places, drop_expired
+from shared.domain.messages.places import drop_expired
 
 _QUIET_US = 2_000_000
 
@@ -42,7 +42,6 @@ class CredentialStanding(Struct, frozen=True, kw_only=True):
 
 
 def queue_of(jobs: Sequence[WaitingJob], unsent: Mapping[str, int]) -> CredentialQueue:
-    """The queue of these jobs; `unsent` has the uncalled messages of each."""
     left = {job.key: unsent.get(job.key, 0) for job in jobs}
     return CredentialQueue(
         jobs=len(jobs),
@@ -53,7 +52,6 @@ def queue_of(jobs: Sequence[WaitingJob], unsent: Mapping[str, int]) -> Credentia
 
 
 def standing_at(traffic: Traffic, queue: CredentialQueue, now: datetime) -> CredentialStanding:
-    """The standing of the credential with this queue."""
     now_us, hold = ms(now) * 1_000, from_ms(-(-traffic.pace.hold_until_us // 1_000))
     return CredentialStanding(
         effective_rate=effective_rate(traffic.pace, traffic.rate, now_us) if traffic.flows else 0.0,
@@ -67,7 +65,7 @@ def _limit_at(traffic: Traffic, queue: CredentialQueue, now_us: int) -> Limit:
     """The present limit. The limits that workers report count while their places do."""
     if queue.messages == queue.held:
         return Limit.WORK
-    pace, told = traffic.pace, _told_by(drop_expired(traffic.places, now_us))
+    pace, told = traffic.pace, {place.limit for place in drop_expired(traffic.places, now_us)}
     if Limit.CLOCK in told or pace.free_us > now_us:
         return Limit.CLOCK
     if pace.hold_until_us > now_us or pace.share_at(now_us) < 1:
@@ -78,7 +76,3 @@ def _limit_at(traffic: Traffic, queue: CredentialQueue, now_us: int) -> Limit:
     if told == {Limit.WORK} or pace.last_us + interval_us + _QUIET_US < now_us:
         return Limit.WORK
     return Limit.RATE
-
-
-def _told_by(places: Places) -> set[Limit]:
-    return {place.limit for place in places}

@@ -37,12 +37,10 @@ class Bounces(Struct, frozen=True):
 
 
 def count_bounces(tally: Mapping[str, int]) -> Bounces:
-    """The bounces in a job's tally."""
     bounced = sum(tally.get(f"reasons.{reason}", 0) for reason in _BOUNCED)
     answered = sum(tally.get(state.value, 0) for state in _ANSWERED)
     return Bounces(bounced, answered - sum(tally.get(f"reasons.{reason}", 0) for reason in _NEVER_CALLED))
 
 
 def is_to_be_held(counted: Bounces, halt: Halt) -> bool:
-    """Whether the bounces exceed the limits of `halt`."""
     return counted.bounced > halt.minimum and counted.bounced > halt.share * counted.outcomes

@@ -30,8 +30,6 @@ MESSAGE_JOB_TRANSITIONS = JOB_TRANSITIONS | {
 
 
 class Duplicates(StrEnum):
-    """The treatment of a recipient that occurs in an audience several times."""
-
     ONCE = "once"  # one message
     EACH = "each"  # a message each time
 
@@ -76,25 +74,19 @@ def check_options(options: MessageOptions) -> None:
         raise _invalid("share", f"an integer from 1 to {LARGEST_SHARE}", options.share)
     if not 0 <= options.max_recipients <= MOST_RECIPIENTS:
         raise _invalid("maxRecipients", f"an integer from 1 to {MOST_RECIPIENTS:,}, or 0 for no limit", None)
-    if options.halt is not None:
-        _check_halt(options.halt)
+    if options.halt is not None and not 0 < options.halt.share <= 1:
+        raise _invalid("haltOn.share", "a number above 0 and up to 1", options.halt.share)
+    if options.halt is not None and options.halt.minimum < 0:
+        raise _invalid("haltOn.minimum", "0 or more", options.halt.minimum)
 
 
 def default_halt(channel: Channel) -> Halt | None:
-    """The default limit. Only mail has bounces that a reputation depends on."""
+    """Only mail has bounces that a reputation depends on."""
     return Halt() if channel is Channel.MAIL else None
 
 
 def default_column(kind: str) -> str:
-    """The default column of recipients for this kind of provider."""
     return "token" if kind in _SENDING_TO_TOKENS else "recipient"
-
-
-def _check_halt(halt: Halt) -> None:
-    if not 0 < halt.share <= 1:
-        raise _invalid("haltOn.share", "a number above 0 and up to 1", halt.share)
-    if halt.minimum < 0:
-        raise _invalid("haltOn.minimum", "0 or more", halt.minimum)
 
 
 def _invalid(field: str, rule: str, value: object) -> Invalid:
@@ -109,12 +101,10 @@ class Resending(Struct, frozen=True):
 
 
 def options_of(job: Job) -> MessageOptions:
-    """The options of a message job."""
     return msgspec.convert(job.options, MessageOptions)
 
 
 def options_as_fields(options: MessageOptions) -> dict[str, Any]:
-    """The inverse of `options_of`."""
     fields: dict[str, Any] = msgspec.to_builtins(options)
     return fields
 

@@ -81,8 +81,6 @@ _GOOD = frozenset({MessageState.SENT, MessageState.DELIVERED, MessageState.READ}
 
 
 class EarlierAttempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result of an attempt before the last one."""
-
     attempt: int
     state: MessageState
     reason: str = ""
@@ -132,12 +130,10 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_unsent(self) -> bool:
-        """Whether it is neither sent nor being sent."""
         return self.state is MessageState.UNSENT
 
     @property
     def is_sending(self) -> bool:
-        """Whether its call is written ahead."""
         return self.state is MessageState.SENDING
 
     @property
@@ -158,7 +154,6 @@ class News(Struct, frozen=True, kw_only=True):
 
 
 def batch_prefix(incarnation: str, ordinal: int) -> str:
-    """The prefix of the ids of a batch's entries."""
     return f"{incarnation}.{ordinal:08d}."
 
 
@@ -293,7 +288,6 @@ def recover(message: Message, *, owner: str, now: datetime, repeats: bool) -> Me
 
 
 def give_back(message: Message) -> Message:
-    """The entry that was written ahead and certainly not called."""
     return _change(message, state=MessageState.UNSENT, attempt=message.attempt - 1, owner="")
 
 
@@ -342,7 +336,6 @@ def difference(before: Message | None, after: Message) -> dict[str, int]:
 
 
 def add_tallies(tallies: Iterable[dict[str, int]]) -> dict[str, int]:
-    """The sums by name."""
     sums: Counter[str] = Counter()
     for tally in tallies:
         sums.update(tally)

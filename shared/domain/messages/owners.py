@@ -9,22 +9,18 @@ SINGLES = "message"
 
 
 def credential_owner(credential_id: str) -> str:
-    """The owner of a credential's occurrences."""
     return f"{CREDENTIAL}/{credential_id}"
 
 
 def read_credential_owner(owner: str) -> str:
-    """The inverse of `credential_owner`. Raises `ValueError` for other owners."""
     return _read(owner, CREDENTIAL)
 
 
 def singles_owner(credential_id: str) -> str:
-    """The owner of the occurrences of a credential's single messages."""
     return f"{SINGLES}/{credential_id}"
 
 
 def read_singles_owner(owner: str) -> str:
-    """The inverse of `singles_owner`. Raises `ValueError` for other owners."""
     return _read(owner, SINGLES)
 
 

@@ -117,12 +117,10 @@ class Grant(Struct, frozen=True):
     columns: Columns | None = None
 
     def instant(self, index: int) -> int:
-        """The instant with this number, from 0."""
         return self.first_us + index * self.interval_us if self.columns is None else self.columns.instant(index)
 
     @property
     def spacing_us(self) -> int:
-        """The average interval of its instants."""
         return self.interval_us if self.columns is None else self.columns.spacing_us
 
     @property
@@ -131,8 +129,6 @@ class Grant(Struct, frozen=True):
 
 
 class Wait(Struct, frozen=True):
-    """Nothing is granted before `until_us`, because of `limit`."""
-
     until_us: int
     limit: Limit
 
@@ -143,7 +139,6 @@ def interval_us(rate: float, guard: PaceGuard) -> int:
 
 
 def effective_rate(pace: Pace, rate: float, now_us: int) -> float:
-    """The rate of a grant at `now_us`, in calls a second."""
     return rate * pace.share_at(now_us)
 
 

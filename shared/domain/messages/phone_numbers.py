@@ -34,7 +34,7 @@ class NoNumber(ValueError):
 
 
 def check_region(region: str) -> str:
-    """The region in upper case, for reading numbers; `""` is none. Raises `Invalid`."""
+    """The region in upper case, for reading numbers; `""` is none."""
     known = region.upper()
     if region and (not region.isascii() or known not in phonenumbers.SUPPORTED_REGIONS):
         rule = "it must be a country's two letters, such as SG"
@@ -43,7 +43,7 @@ def check_region(region: str) -> str:
 
 
 def read_number(written: str, default_region: str) -> str:
-    """The number in E.164, from a text with or without a scheme. Raises `NoNumber`."""
+    """The number in E.164, from a text with or without a scheme."""
     address = _SCHEME.sub("", without_zero_width(written))
     if whole := _FLOAT.fullmatch(address):
         if len(whole[2]) > 2:  # an amount, or a group of digits: ambiguous
@@ -70,7 +70,7 @@ def read_number(written: str, default_region: str) -> str:
 
 def _parse_number(address: str, default_region: str) -> PhoneNumber:
     """The number as dialled in the region. Digits that begin with the region's own country code and form a number with
-    it are read with it, because many files leave out the plus. Raises `NumberParseException`."""
+    it are read with it, because many files leave out the plus."""
     number = phonenumbers.parse(address, default_region or None)
     digits = phonenumbers.normalize_digits_only(address)
     code = phonenumbers.country_code_for_region(default_region) if default_region else 0

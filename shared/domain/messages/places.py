@@ -148,6 +148,5 @@ def renew(
 
 
 def place_of(places: Iterable[AccountPlace], holder: str, *, turn: int | None = None) -> AccountPlace | None:
-    """The place of this holder, if it has this turn."""
     mine = next((place for place in places if place.holder == holder), None)
     return mine if mine is None or turn in (None, mine.turn) else None

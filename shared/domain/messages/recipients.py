@@ -87,7 +87,6 @@ def fit_kind(address: Address, kind: str) -> Address:
 
 
 def read_address(text: str, channel: Channel, default_region: str = "") -> Address:
-    """The normal form of an address, or the reason why there is none."""
     address = strip_unseen(text)
     if not address:
         return _BLANK

@@ -56,8 +56,6 @@ class TextKind(Enum):
 
 
 class _Text(Struct, frozen=True):
-    """A text with tags."""
-
     parts: TaggedText
     kind: TextKind
 
@@ -72,8 +70,6 @@ class _List(Struct, frozen=True):
 
 
 class _Fixed(Struct, frozen=True):
-    """A part that is the same for all recipients."""
-
     value: Any
 
 
@@ -103,7 +99,7 @@ class _Values:
 
 
 class CompiledBody:
-    """A template's body, taken apart. Raises `Invalid`, with the path as field, for a malformed tag."""
+    """A template's body, taken apart."""
 
     def __init__(self, body: Mapping[str, Any], *, field: str = "body") -> None:
         self._parts = {
@@ -142,7 +138,6 @@ class CompiledBody:
         return _rows_as_objects(tuple(self._parts), tuple(self._parts.values()), values)
 
     def _bound(self, values: _Values) -> int:
-        """An upper bound of the characters of a recipient's texts."""
         return self._fixed_characters + sum(
             uses * max(map(len, values.column(tag, kind)), default=0) for (tag, kind), uses in self._uses.items()
         )
@@ -155,12 +150,8 @@ class CompiledBody:
 
 
 class MessageTexts:
-    """The templates of one job in all locales, for all of its batches.
-
-    Raises:
-        Invalid: a template has a malformed tag, or there is none in the job's `locale`, which serves recipients whose
-            own locale has no template.
-    """
+    """The templates of one job in all locales, for all of its batches. The one in the job's `locale` serves recipients
+    whose own locale has no template."""
 
     def __init__(self, templates: Sequence[Template], context: Mapping[str, Any], *, locale: str) -> None:
         places = next(iter(places_by_locale(templates).values()), {})
@@ -179,24 +170,20 @@ class MessageTexts:
         self.tags = frozenset(tag for body in self._bodies.values() for tag in body.tags)
 
     def check_filled(self, columns: Iterable[str]) -> None:
-        """Raise `Invalid` if a template has a tag without a column, context or default."""
         known = {*columns}
         for locale, body in self._bodies.items():
             check_filled_tags(body.tags, known, self._fixed[locale])
 
     def unfilled_tags(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """The tags without a column, context or default."""
         known = {*columns}
         unfilled = (find_unfilled(body.tags, known, self._fixed[locale]) for locale, body in self._bodies.items())
         return tuple(sorted({*chain.from_iterable(unfilled)}))
 
     def used_columns(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """The columns that rendering needs, in their order."""
         used = (self.tags | ({LOCALE} if len(self._bodies) > 1 else set())) - {UNSUBSCRIBE_URL}
         return tuple(column for column in columns if column in used)
 
     def locales_of(self, columns: Mapping[str, TextColumn], count: int) -> list[str]:
-        """The normal locale of each recipient's template."""
         found = [self._default] * count
         for locale, rows, _ in self._split_by_locale(columns, count):
             for row in rows:
@@ -204,7 +191,6 @@ class MessageTexts:
         return found
 
     def render(self, columns: Mapping[str, TextColumn], count: int) -> list[Body | None]:
-        """The bodies of `count` recipients, each in its locale, as `CompiledBody.render` returns them."""
         rendered: list[Body | None] = [None] * count
         for locale, rows, theirs in self._split_by_locale(columns, count):
             bodies = self._bodies[locale].render(theirs, len(rows), fixed=self._fixed[locale])
@@ -213,7 +199,6 @@ class MessageTexts:
         return rendered
 
     def measure(self, columns: Mapping[str, TextColumn], count: int) -> list[int]:
-        """The characters of each recipient's message, as `CompiledBody.measure` counts them."""
         lengths = [0] * count
         for locale, rows, theirs in self._split_by_locale(columns, count):
             found = self._bodies[locale].measure(theirs, len(rows), fixed=self._fixed[locale])
@@ -228,7 +213,7 @@ class MessageTexts:
         if locales is None or len(self._bodies) == 1:
             yield self._default, range(count), columns
             return
-        picked = {written: self._pick(written) for written in {*locales}}
+        picked = {written: find_locale(written, self._bodies) or self._default for written in {*locales}}
         if len({*picked.values()}) == 1:
             yield picked[locales[0]], range(count), columns
             return
@@ -240,12 +225,8 @@ class MessageTexts:
                 {tag: [column[row] for row in rows] for tag, column in columns.items() if tag in self.tags},
             )
 
-    def _pick(self, written: str) -> str:
-        return find_locale(written, self._bodies) or self._default
-
 
 def decode_column(column: Sequence[bytes]) -> list[str]:
-    """The texts of a column that is known to be UTF-8."""
     joined = b"\0".join(column)
     texts = joined.decode().split(_NUL) if column else []
     return texts if len(texts) == len(column) else [text.decode() for text in column]

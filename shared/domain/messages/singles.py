@@ -18,8 +18,6 @@ SILENCE = timedelta(seconds=10)
 
 
 class Pending(Struct, frozen=True, kw_only=True):
-    """A waiting message's credential, caller and due time."""
-
     credential_id: str
     namespace: str
     due: datetime

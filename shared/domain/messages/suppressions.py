@@ -53,7 +53,6 @@ class Suppression(Struct, frozen=True, kw_only=True):
 
     @property
     def is_bar(self) -> bool:
-        """Whether it stops every message."""
         return self.cause is not SuppressionCause.UNSUBSCRIBE
 
     def holds_for(self, list_name: str) -> bool:
@@ -71,7 +70,6 @@ class SubscriptionState(Struct, frozen=True, kw_only=True):
 
 
 def suppression_id(app_id: str, channel: Channel, address: str, list_name: str = EVERYTHING) -> str:
-    """The suppression id of an address in normal form (`shared.domain.messages.recipients`)."""
     return listing_of(app_id, channel, address, list_name).suppression_id
 
 
@@ -90,7 +88,6 @@ def suppress_address(
     list_name: str = EVERYTHING,
     message_id: str = "",
 ) -> Suppression:
-    """The suppression of an address in normal form."""
     listing = listing_of(app_id, channel, address, list_name)
     return _suppress(listing, address=address, cause=cause, message_id=message_id, at=at)
 
@@ -112,7 +109,6 @@ def subscription_of(listing: Listing, found: Collection[Suppression]) -> Subscri
 
 
 def strongest(suppressions: Collection[Suppression]) -> Suppression | None:
-    """The suppression that decides: a bar, if there is one."""
     return max(suppressions, key=lambda suppression: suppression.is_bar, default=None)
 
 

@@ -29,7 +29,7 @@ class TaggedText(Struct, frozen=True):
 
 
 def split_at_tags(text: str, path: str) -> TaggedText:
-    """The text, taken apart. Raises `Invalid` with the path for a malformed tag."""
+    """The text, taken apart. The field of an error is the path."""
     literals, tags, end = [], [], 0
     while (start := text.find("{{", end)) >= 0:
         literals.append(text[end:start])
@@ -42,7 +42,6 @@ def split_at_tags(text: str, path: str) -> TaggedText:
 
 
 def find_unfilled(tags: Iterable[str], *filled: Collection[str]) -> list[str]:
-    """The tags without a column, context or default, in alphabetical order."""
     known = {UNSUBSCRIBE_URL}.union(*filled)
     return sorted({*tags} - known)
 
@@ -70,11 +69,7 @@ def find_tag(value: Any, name: str, path: str = "body") -> str:
 
 def values_by_tag(values: Mapping[str, Any], field: str) -> dict[str, str | None]:
     """The values of context or defaults for tags, as text: a number or a boolean as in JSON, null as the empty text;
-    `None` for an object or a list, which fills no tag.
-
-    Raises:
-        Invalid: two keys are one tag.
-    """
+    `None` for an object or a list, which fills no tag."""
     found: dict[str, str | None] = {}
     for key, value in values.items():
         name = column_name(key)
@@ -85,7 +80,6 @@ def values_by_tag(values: Mapping[str, Any], field: str) -> dict[str, str | None
 
 
 def texts_only(values: Mapping[str, str | None]) -> dict[str, str]:
-    """The values that fill a tag."""
     return {name: text for name, text in values.items() if text is not None}
 
 

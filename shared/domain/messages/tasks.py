@@ -16,7 +16,5 @@ class SendMessages(SendBatch, frozen=True, tag="messages"):
 
 
 class SendSingles(RetriedTask, frozen=True, tag="singles"):
-    """Send the due single messages of a credential."""
-
     queue: ClassVar[str] = SINGLE_QUEUE
     credential_id: str

@@ -37,8 +37,6 @@ _PURPOSE = b"carillon unsubscribing 1\n"
 
 
 class Listing(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One recipient of an app by a channel, on one of its lists."""
-
     app_id: str
     channel: Channel
     address_hash: bytes
@@ -80,7 +78,6 @@ class UnsubscribeTokens:
         self._keys = [hmac.digest(key, _PURPOSE, hashlib.sha256) for key in keys]
 
     def make(self, listing: Listing) -> str:
-        """The token of this listing; it is fit for a path."""
         content = _encode(listing)
         return _text_of(_sign(self._keys[0], content) + content)
 

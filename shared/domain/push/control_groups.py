@@ -17,15 +17,12 @@ _PLACES = 1 << 64
 def held_out(users: Collection[str], job_id: str, share: float, *, by_rank: bool) -> frozenset[str]:
     """The held-out users; `by_rank` if none of them has devices in another batch."""
     key = blake2b(job_id.encode(), digest_size=16, person=b"control group").digest()
-    places = {user: _place(user, key) for user in users}
+    hashes = {user: blake2b(user.encode(), digest_size=8, key=key) for user in users}
+    places = {user: int.from_bytes(hashed.digest()) for user, hashed in hashes.items()}
     if by_rank:
         return frozenset(sorted(places, key=lambda user: (places[user], user))[: rounded_up(share, len(places))])
     limit = int(Fraction(share) * _PLACES)
     return frozenset(user for user, place in places.items() if place < limit)
-
-
-def _place(user: str, key: bytes) -> int:
-    return int.from_bytes(blake2b(user.encode(), digest_size=8, key=key).digest())
 
 
 def rounded_up(share: float, count: int) -> int:

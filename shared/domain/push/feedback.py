@@ -23,8 +23,6 @@ MAX_KEYS = 2_000
 
 
 class Skip(StrEnum):
-    """The reason why a record was not counted."""
-
     EMPTY = "empty"  # no value at all: a tombstone
     UNREADABLE = "unreadable"  # not JSON, not an object, or nested too deep
     NO_JOB = "no-job"  # names no job, as all current FCM failures
@@ -115,7 +113,6 @@ def _spelt_otherwise(error: str | UnsetType | None, err: _Err | UnsetType | None
 
 
 def _read_folded(record: Any) -> CountedPush | Skipped:
-    """The answer for any spelling and shape."""
     if not isinstance(record, dict):
         return _SKIPPED[Skip.UNREADABLE]
     metadata = _field(record, "metadata")
@@ -148,9 +145,7 @@ def _field(record: Mapping[str, Any], name: str) -> Any:
 
 class Fold:
     """The counts of one partition's log: from `first`, which follows from the stored position `start`, to `end`, the
-    next offset to read. Raises `Unavailable` for a log that was left.
-
-    A `full` fold must be stored before more is added. A chunk adds at most a key for each record.
+    next offset to read. A `full` fold must be stored before more is added. A chunk adds at most a key for each record.
     """
 
     def __init__(self, start: Position, log: str) -> None:
@@ -175,12 +170,10 @@ class Fold:
 
     @property
     def stop(self) -> Position:
-        """The position that replaces the stored `start`."""
         return replace(self._beginning, offset=self.end)
 
     @property
     def full(self) -> bool:
-        """Whether it has the maximum of keys for one write."""
         return len(self.counts) >= MAX_KEYS
 
     @property

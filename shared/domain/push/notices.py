@@ -9,12 +9,12 @@ from shared.domain.errors import Invalid
 from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.notices import Notice, count_devices, list_first
 from shared.domain.jobs.templates import find_locale, places_by_locale
-from shared.domain.push.preview import Sample, Use, valueless_tags
+from shared.domain.jobs.trial import valueless_tags
+from shared.domain.push.preview import Sample, Use
 from shared.domain.push.rendering import DEFAULT_LOCALE
 
 
 def of_audience(job: Job, counted: Counted) -> Iterator[Notice]:
-    """Notices about the counted recipients of the push."""
     if counted.lacks_header:
         yield Notice("no-header", HEADER_IS_DATA)
     if counted.exact and not counted.devices:
@@ -38,12 +38,10 @@ def of_audience(job: Job, counted: Counted) -> Iterator[Notice]:
 
 
 def of_flaw(flaw: Invalid) -> Notice:
-    """The notice about a file over which the job would fail."""
     return Notice("bad-file", f"The job would fail: {flaw.reason.removesuffix('.')}.")
 
 
 def of_templates(job: Job, used: Sequence[Use], shown: Sequence[Sample], max_record_bytes: int) -> Iterator[Notice]:
-    """Notices about the content of the push."""
     for use in used:
         if tags := valueless_tags(use.template, job.context):
             place = _template(use.template.name, use.template.locale)

@@ -7,7 +7,6 @@ are as long as the longest counted ones, so that a record has the size of the la
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,7 +15,7 @@ from shared.domain.audience.counts import Counted
 from shared.domain.audience.devices import Devices
 from shared.domain.jobs.filling import Unrenderable, filled_bytes
 from shared.domain.jobs.jobs import Job, Plan
-from shared.domain.jobs.templates import Template, find_locale, places_by_locale, tags_of, texts_of
+from shared.domain.jobs.templates import Template, find_locale, places_by_locale
 from shared.domain.push.records import SERVICES, RecordRules
 from shared.domain.push.rendering import DEFAULT_LOCALE, Renderer
 
@@ -64,13 +63,6 @@ def uses(job: Job, locales: Mapping[str | None, int]) -> list[Use]:
 def samples(job: Job, used: Iterable[Use], counted: Counted, rules: RecordRules, now: datetime) -> list[Sample]:
     """The record of each template, of any size, as sent at `now`."""
     return [_sample(job, use, counted, rules, now, shown=place < SHOWN_SAMPLES) for place, use in enumerate(used)]
-
-
-def valueless_tags(template: Template, context: Mapping[str, Any]) -> list[str]:
-    """The tags without a value in the context or the defaults, which leave gaps."""
-    values = {**template.defaults, **context}
-    tags = {tag for text in texts_of(template.body) for tag in tags_of(text)}
-    return sorted(tag for tag in tags if values.get(tag) is None)
 
 
 def most(found: Mapping[str | None, int], limit: int) -> list[tuple[str | None, int]]:

@@ -105,12 +105,10 @@ letters and digits."""
 
 
 def is_dry_run(job: Job) -> bool:
-    """Whether the tokens are replaced, so that no device is reached."""
     return job.metadata.get("dryRun") is True
 
 
 def frame(push: Push) -> Frame:
-    """The constant text of all records of this push."""
     slots: list[Slot] = []
     texts = [""]
     for piece in _pieces(SERVICES[push.job.service].fields(push)):

@@ -66,7 +66,8 @@ class Renderer:
         self._rules = rules
         self._templates = job.plan.templates
         by_name = places_by_locale(self._templates)
-        self._locales = _places([DEFAULT_LOCALE, *chain.from_iterable(by_name.values())])
+        locales = dict.fromkeys([DEFAULT_LOCALE, *chain.from_iterable(by_name.values())])
+        self._locales = {locale: place for place, locale in enumerate(locales)}
         self._by_name_and_locale = _table(job.template_names, self._locales, by_name)
         self._bodies: dict[int, dict[str, Any]] = {}
         self._body_bytes = 0
@@ -171,10 +172,6 @@ class Renderer:
 def _count(choices: _Choices) -> dict[int, int]:
     found, counts = np.unique(choices, return_counts=True)
     return dict(zip(found.tolist(), counts.tolist(), strict=True))
-
-
-def _places(texts: Iterable[str]) -> dict[str, int]:
-    return {text: place for place, text in enumerate(dict.fromkeys(texts))}
 
 
 def _table(names: Sequence[str], locales: Iterable[str], by_name: Mapping[str, Mapping[str, int]]) -> NDArray[np.int64]:

@@ -14,11 +14,7 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 
 def topic_name(template: str, app_name: str, service: str) -> str:
     """The topic of an app and a service: they fill the two `%s` of the template, or of the service's own one, in that
-    order.
-
-    Raises:
-        Invalid: the app's name is invalid, or the template makes no topic name that Kafka accepts.
-    """
+    order."""
     check_app_name(app_name)
     parts = (SERVICES[service].topic_template or template).split("%s")
     name = f"{app_name.join(parts[:2])}{service}{parts[-1]}"

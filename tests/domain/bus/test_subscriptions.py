@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from shared.domain.bus.subscriptions import (
     COLLECTING,
-    REMOVABLE,
     SUBSCRIPTION_TRANSITIONS,
     EventSubscription,
     SubscriptionStatus,
@@ -56,7 +55,6 @@ def test_a_queue_names_its_subscription_and_its_generation(generation: str) -> N
 def test_states_that_collect_and_those_that_can_be_left() -> None:
     state = SubscriptionStatus
     assert {state.ACTIVE, state.PAUSED} == COLLECTING
-    assert set(REMOVABLE) == {state.ACTIVE, state.PAUSED, state.SUSPENDED}
     assert set(SUBSCRIPTION_TRANSITIONS) == set(state)
     assert set(sources(SUBSCRIPTION_TRANSITIONS, state.ACTIVE)) == {state.PAUSED, state.SUSPENDED, state.REMOVED}
     assert set(sources(SUBSCRIPTION_TRANSITIONS, state.SUSPENDED)) == {state.ACTIVE}

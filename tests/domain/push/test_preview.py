@@ -15,8 +15,9 @@ from shared.domain.audience.devices import Devices
 from shared.domain.audience.zones import REST, ZoneRules, offsets, zone_starts, zones
 from shared.domain.errors import Invalid
 from shared.domain.jobs.jobs import Job, Plan
-from shared.domain.jobs.notices import Notice, of_zones
+from shared.domain.jobs.notices import Notice, of_push
 from shared.domain.jobs.templates import Template
+from shared.domain.jobs.trial import valueless_tags
 from shared.domain.push import notices, preview
 from shared.domain.push.preview import Sample
 from shared.domain.push.records import APNS, GCM, RecordRules
@@ -163,7 +164,7 @@ def test_where_nothing_was_counted_a_token_is_as_long_as_the_services_are() -> N
 )
 def test_a_tag_that_nothing_fills_is_noticed(body: Any, context: Any, tags: list[str]) -> None:
     made = template("like", "en", body, {"d": "default"})
-    assert preview.valueless_tags(made, context) == tags
+    assert valueless_tags(made, context) == tuple(tags)
     about = [notice for notice in about_templates(draft(made, context=context)) if notice.code == "tag-without-value"]
     assert bool(about) is bool(tags)
     assert all("{{" + tag + "}}" in about[0].message for tag in tags)
@@ -218,9 +219,9 @@ def test_the_devices_of_zones_that_start_otherwise_are_told_and_a_start_at_this_
     job = draft(template("a", "en"), localized=True, starts_at=NOW_NS)
     group = zone_starts(NOW_NS, NOW_NS, "skip", published_sign=False)
     counted = Counted(devices=108, zones={"+0000": 7, "+0100": 1, "-0300": 100})
-    [about] = of_zones(job, group, counted, published_sign=False, now_ns=NOW_NS)
+    [about] = of_push(job, group, counted, published_sign=False, now_ns=NOW_NS)
     assert (about.code, "(8 devices counted)" in about.message) == ("zone-skipped", True)
-    [exact] = of_zones(job, group, replace(counted, exact=True), published_sign=False, now_ns=NOW_NS)
+    [exact] = of_push(job, group, replace(counted, exact=True), published_sign=False, now_ns=NOW_NS)
     assert exact.message == "+0000, +0100 (8 devices counted): their start has passed, and they get nothing."
 
 
@@ -228,7 +229,7 @@ def test_zones_without_devices_are_not_worth_a_notice() -> None:
     job = draft(template("a", "en"), localized=True, starts_at=NOW_NS)
     group = zone_starts(NOW_NS, NOW_NS, "", published_sign=False)
     counted = Counted(exact=True, devices=100, zones={"-0300": 100})
-    assert list(of_zones(job, group, counted, published_sign=False, now_ns=NOW_NS)) == []
+    assert list(of_push(job, group, counted, published_sign=False, now_ns=NOW_NS)) == []
 
 
 def test_a_file_over_which_the_job_would_fail_is_noticed() -> None:
@@ -293,10 +294,10 @@ def test_zones_that_start_otherwise_than_asked_for_are_noticed(
     job = draft(template("a", "en"), localized=True, starts_at=starts_at, expires_at=expires_at)
     group = zone_starts(starts_at, NOW_NS, strategy, published_sign=sign)
     counted = Counted(devices=7, zones={"+0000": 7})
-    found = list(of_zones(job, group, counted, published_sign=sign, now_ns=NOW_NS))
+    found = list(of_push(job, group, counted, published_sign=sign, now_ns=NOW_NS))
     assert codes(found) == expected
     assert all("devices counted" in notice.message for notice in found)
-    of_a_file = list(of_zones(job, group, None, published_sign=sign, now_ns=NOW_NS))
+    of_a_file = list(of_push(job, group, None, published_sign=sign, now_ns=NOW_NS))
     assert codes(of_a_file) == expected
     assert not any("counted" in notice.message for notice in of_a_file)
 
