@@ -10,7 +10,7 @@ import msgspec
 from carillon.addresses import path_of
 from carillon.blocking_runtime import BlockingRuntime
 from carillon.bus_deliveries import BusDeliveries
-from carillon.calls import Resource, Sync, call, listing, run
+from carillon.calls import GONE, Resource, Sync, call, listing, run
 from carillon.encoding import encode
 from carillon.jobs import Jobs
 from carillon.paging import items
@@ -25,10 +25,6 @@ IMPATIENT_SECONDS = 1.0
 REASON = "x-carillon-reason"
 
 Json = dict[str, Any]
-
-_GONE = frozenset({404})
-_page = msgspec.json.Decoder(list[msgspec.Raw])
-_any = msgspec.json.Decoder(msgspec.Raw)
 
 
 class _Routes(Resource[Sync]):
@@ -50,7 +46,7 @@ class _Routes(Resource[Sync]):
 
     @listing
     async def list(self, path: str, query: dict[str, str], limit: int | None) -> AsyncGenerator[Json]:
-        async for item in items(self._transport, path, query, _page, limit=limit, page_size=PAGE):
+        async for item in items(self._transport, path, query, list[msgspec.Raw], limit=limit, page_size=PAGE):
             yield decode_but(bytes(item))
 
 
@@ -108,19 +104,19 @@ class Api:
     def create(self, *path: str, body: Any) -> tuple[Any, bool]:
         """The answer to a POST that leaves a thing with the same content as it is, and whether it made one."""
         answer = self._routes.ask("POST", path_of(*path), {}, encode(body), frozenset(), False)
-        return decode_but(bytes(answer.read(_any))), answer.status == HTTPStatus.CREATED
+        return decode_but(bytes(answer.read(msgspec.Raw))), answer.status == HTTPStatus.CREATED
 
     def end(self, *path: str, **query: Any) -> Any:
         """The answer to a POST that removes a thing: if an earlier attempt may have arrived, a missing thing is
         success."""
-        return self._send("POST", path, query, done_before=_GONE)
+        return self._send("POST", path, query, done_before=GONE)
 
     def put(self, *path: str, body: Any = None, once: bool = False, **query: Any) -> Any:
         """The answer to a PUT; `once` as for a POST."""
         return self._send("PUT", path, query, body, once=once)
 
     def delete(self, *path: str, **query: Any) -> None:
-        self._send("DELETE", path, query, done_before=_GONE)
+        self._send("DELETE", path, query, done_before=GONE)
 
     def redact(self, app_id: str, recipient: str) -> Json:
         """Redact the messages to a recipient."""
@@ -139,7 +135,9 @@ class Api:
     ) -> Any:
         content = b"" if body is None else encode(body)
         answer = self._routes.ask(method, path_of(*path), _query(query), content, done_before, once)
-        return decode_but(bytes(answer.read(_any))) if answer.content and answer.status not in done_before else {}
+        if not answer.content or answer.status in done_before:
+            return {}
+        return decode_but(bytes(answer.read(msgspec.Raw)))
 
 
 def _query(given: dict[str, Any]) -> dict[str, str]:
