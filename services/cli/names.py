@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import islice
 from typing import Any
 
 import click
@@ -155,19 +154,10 @@ def newest_jobs(
 ) -> Iterator[Json]:
     """The jobs of the named app, or of all, newest first, made from `since` to before `until`. With `grouped`, a
     localized push counts as one."""
-    from carillon.errors import NotFound
-    from services.cli import last_release
-
     app_id = find_app(session) if session.app else None
     times = {"since": since and since.isoformat(), "until": until and until.isoformat()}
-    try:
-        flags = {"grouped": "true"} if grouped else {}
-        yield from session.api.items("jobs", app=app_id, limit=limit, **times, **flags, **query)
-    except NotFound as error:
-        if error.field is not None:
-            raise
-        jobs = last_release.newest_jobs(session.api, app_id, since=since, until=until, grouped=grouped, **query)
-        yield from islice(jobs, limit or None)
+    flags = {"grouped": "true"} if grouped else {}
+    return session.api.items("jobs", app=app_id, limit=limit, **times, **flags, **query)
 
 
 def _with_name(job: Json) -> Json:

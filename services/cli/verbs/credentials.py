@@ -13,7 +13,7 @@ from services.cli.output.tables import Json, TableColumn, count_things, group_di
 from services.cli.session import Session
 from services.cli.verb import Function, noun
 
-command = noun("credentials")
+credentials = noun("credentials")
 
 _SETTINGS = (
     click.option("--rate", type=options.Number(0, min_open=True), metavar="N", help="Maximum messages a second."),
@@ -56,7 +56,7 @@ def _setting_options(function: Function) -> Function:
     return function
 
 
-@command.verb("list", of_app=True)
+@credentials.verb("list", of_app=True)
 @options.limit
 def list_credentials(session: Session, limit: int | None) -> None:
     """List the provider accounts that an app may use."""
@@ -72,7 +72,7 @@ def list_credentials(session: Session, limit: int | None) -> None:
     session.out.show_list(found, columns, id="id", limit=limit)
 
 
-@command.verb("show", of_app=True)
+@credentials.verb("show", of_app=True)
 @_credential
 def show(session: Session, credential_name: str) -> None:
     """Show a provider account, its speed and its queue. Its secret is never shown."""
@@ -81,7 +81,7 @@ def show(session: Session, credential_name: str) -> None:
     session.out.show(credential, lambda: _fields(session, credential), id="id")
 
 
-@command.verb(
+@credentials.verb(
     "create",
     of_app=True,
     changes=True,
@@ -103,7 +103,7 @@ def create(session: Session, kind: str, fields: Any, secret: Any, **chosen: Any)
     session.out.confirm(made, f"Created credential {made['name']}, {made['id']}.", id="id")
 
 
-@command.verb("update", of_app=True, changes=True)
+@credentials.verb("update", of_app=True, changes=True)
 @_credential
 @click.option("--name", help="New name.")
 @click.option("--test-recipient", help="Address that test messages go to.")
@@ -120,7 +120,7 @@ def update(session: Session, credential_name: str, unshare: bool, **chosen: Any)
     session.out.confirm(changed, f"Changed credential {changed['name']}.", id="id")
 
 
-@command.verb("delete", of_app=True, destroys=True)
+@credentials.verb("delete", of_app=True, destroys=True)
 @_credential
 def delete(session: Session, credential_name: str) -> None:
     """Delete a provider account, unless an open job uses it."""
@@ -131,7 +131,7 @@ def delete(session: Session, credential_name: str) -> None:
     session.out.confirm(found, f"Deleted credential {found['name']}.", id="id")
 
 
-@command.verb("secret", of_app=True, changes=True)
+@credentials.verb("secret", of_app=True, changes=True)
 @_credential
 @click.argument("secret", type=SecretText(), metavar="@FILE")
 @click.option("--fields", type=JsonText(), metavar="JSON|@FILE", help="All fields of its kind, if they change too.")
@@ -145,7 +145,7 @@ def replace_secret(session: Session, credential_name: str, secret: Any, fields: 
     session.out.confirm(changed, f"Replaced the secret of credential {changed['name']}.", id="id")
 
 
-@command.verb("test", of_app=True, changes=True)
+@credentials.verb("test", of_app=True, changes=True)
 @_credential
 def send_test(session: Session, credential_name: str) -> None:
     """Send a test message to the test recipient of a provider account."""
@@ -155,21 +155,21 @@ def send_test(session: Session, credential_name: str) -> None:
     session.out.confirm(found, f"The provider took a test message by {found['name']}.", id="id")
 
 
-@command.verb("suspend", of_app=True, changes=True)
+@credentials.verb("suspend", of_app=True, changes=True)
 @_credential
 def suspend(session: Session, credential_name: str) -> None:
     """Suspend a provider account. Its jobs wait until it is activated."""
     _move(session, credential_name, "suspend", "Suspended")
 
 
-@command.verb("activate", of_app=True, changes=True)
+@credentials.verb("activate", of_app=True, changes=True)
 @_credential
 def activate(session: Session, credential_name: str) -> None:
     """Activate a suspended or rejected provider account."""
     _move(session, credential_name, "activate", "Activated")
 
 
-@command.verb("reencrypt", changes=True)
+@credentials.verb("reencrypt", changes=True)
 def reencrypt(session: Session) -> None:
     """Encrypt all secrets under the first key. Older keys can go then. Admins only."""
     done = session.api.post("credentials", "reencrypt")

@@ -7,10 +7,10 @@ from services.cli.output.tables import Json, TableColumn, state_column
 from services.cli.session import Session
 from services.cli.verb import noun
 
-command = noun("processes")
+processes = noun("processes")
 
 
-@command.verb("list")
+@processes.verb("list")
 def list_processes(session: Session) -> None:
     """List the processes and the work that they have in hand."""
     session.out.show_list(session.api.get("processes"), process_columns(session.out), id="id", limit=0)
