@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from carillon_imports.kinds import PlainKind, Reasons, taken_meanwhile
+from carillon_imports.kinds import ImportedKind, Reasons, taken_meanwhile
 from carillon_imports.marathon.mapping import read_app, read_template, read_user
 from carillon_imports.marathon.source import AppRow, TemplateRow, UserRow
 from shared.domain.accounts.apps import App, name_key
@@ -41,7 +41,7 @@ class Names:
         return self._names.get(app_id, app_id)
 
 
-class AppsKind(PlainKind[AppRow, App]):
+class AppsKind(ImportedKind[AppRow, App]):
     """Imports apps."""
 
     name = "apps"
@@ -82,7 +82,7 @@ class AppsKind(PlainKind[AppRow, App]):
             self._names.add(app)
 
 
-class UsersKind(PlainKind[UserRow, User]):
+class UsersKind(ImportedKind[UserRow, User]):
     """Imports users."""
 
     name = "users"
@@ -109,11 +109,8 @@ class UsersKind(PlainKind[UserRow, User]):
     async def replace(self, here: User, there: User) -> bool:
         return await self._users.replace(here, there)
 
-    def remember(self, present: object) -> None:
-        """Nothing: no later kind refers to users."""
 
-
-class TemplatesKind(PlainKind[TemplateRow, Template]):
+class TemplatesKind(ImportedKind[TemplateRow, Template]):
     """Imports templates."""
 
     name = "templates"
@@ -143,6 +140,3 @@ class TemplatesKind(PlainKind[TemplateRow, Template]):
 
     async def replace(self, here: Template, there: Template) -> bool:
         return await self._templates.replace(here, there)
-
-    def remember(self, present: object) -> None:
-        """Nothing: a job that starts later looks up its templates itself."""
