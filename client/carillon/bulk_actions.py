@@ -123,7 +123,7 @@ class BulkActions(Resource[M]):
     async def cancel(self, action_id: str, *, reason: str = "") -> BulkAction:
         """Leave what is not done yet; what is done stays done. Raises `NotFound`, `Conflict` where it is over."""
         answer = await self._call("POST", "bulk-actions", action_id, "cancel", reason=reason, done_before=CONFLICT)
-        return await self._moved(
+        return await self._settle_move(
             BulkAction, "bulk-actions", action_id, answer=answer, is_moved=lambda action: action.state == "cancelled"
         )
 

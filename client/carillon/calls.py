@@ -104,7 +104,7 @@ class Resource(Generic[M]):
                     return item
         raise error_of(conflict.status, conflict.content)
 
-    async def _moved(self, kind: type[T], *path: str, answer: Answer, is_moved: Callable[[T], bool]) -> T:
+    async def _settle_move(self, kind: type[T], *path: str, answer: Answer, is_moved: Callable[[T], bool]) -> T:
         """The thing after a move. A refusal after an attempt whose answer was lost is none if that attempt moved it."""
         if answer.status < 400:
             return answer.read(kind)

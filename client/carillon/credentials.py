@@ -216,4 +216,4 @@ class Credentials(Resource[M]):
     ) -> StoredCredential:
         path = ("apps", app_id, "credentials", credential_id)
         answer = await self._call("POST", *path, move, reason=reason, done_before=CONFLICT)
-        return await self._moved(StoredCredential, *path, answer=answer, is_moved=lambda now: now.status is to)
+        return await self._settle_move(StoredCredential, *path, answer=answer, is_moved=lambda now: now.status is to)

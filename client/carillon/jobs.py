@@ -229,4 +229,6 @@ class Jobs(Resource[M]):
         """The second of two moves is forbidden: after an attempt whose answer was lost, the status of the job tells."""
         path = ("apps", app_id, "jobs", job_id)
         answer = await self._call("PUT", *path, move, reason=reason, done_before=_FORBIDDEN)
-        return await self._moved(StoredJob, *path, answer=answer, is_moved=lambda job: job.status == _STATUS[move])
+        return await self._settle_move(
+            StoredJob, *path, answer=answer, is_moved=lambda job: job.status == _STATUS[move]
+        )

@@ -132,12 +132,9 @@ class Uploads(Resource[M]):
         return await self._complete(app_id, upload_id, size, reason)
 
     async def _find_begun(self, app_id: str, upload_id: str) -> Upload | None:
-        """The upload, if it has begun. Raises `NotFound` where the API is older than uploads in parts."""
         try:
             return await self._read(app_id, upload_id)
-        except NotFound as error:
-            if error.field is None:
-                raise
+        except NotFound:
             return None
 
     async def _send_missing(

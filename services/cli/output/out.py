@@ -40,7 +40,7 @@ class Output(Struct, frozen=True, kw_only=True):
         most = LISTED if limit is None else limit or sys.maxsize
         found = iter(items)
         shown = list(islice(found, most))
-        self._draw(columns, shown)
+        self.show_table(columns, shown)
         if limit is None and next(found, None) is not None:
             self.tell(f"There are more than these {most}: --limit 0 lists all.")
 
@@ -53,10 +53,6 @@ class Output(Struct, frozen=True, kw_only=True):
         else:
             for line in draw_record(fields()):
                 self.write(line)
-
-    def show_table(self, columns: Sequence[TableColumn], rows: Sequence[Json]) -> None:
-        """Show a table that is part of something, and has no JSON of its own."""
-        self._draw(columns, rows)
 
     def confirm(self, item: Json, sentence: str, *, id: str) -> None:
         """Write the result of a verb: the answer, its id, or a sentence."""
@@ -79,7 +75,8 @@ class Output(Struct, frozen=True, kw_only=True):
         """Write a line to stderr."""
         click.echo(visible(text), err=True)
 
-    def _draw(self, columns: Sequence[TableColumn], rows: Sequence[Json]) -> None:
+    def show_table(self, columns: Sequence[TableColumn], rows: Sequence[Json]) -> None:
+        """Show a table that is part of something, and has no JSON of its own."""
         if not rows:
             self.tell("None.")
             return

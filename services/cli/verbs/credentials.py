@@ -11,11 +11,11 @@ from services.cli.options import JsonText, SecretText
 from services.cli.output.out import Fields
 from services.cli.output.tables import Json, TableColumn, count_things, group_digits, state_column
 from services.cli.session import Session
-from services.cli.verb import Function, noun
+from services.cli.verb import noun
 
 credentials = noun("credentials")
 
-_SETTINGS = (
+_setting_options = options.join(
     click.option("--rate", type=options.Number(0, min_open=True), metavar="N", help="Maximum messages a second."),
     click.option("--max-in-flight", type=options.Count(1), metavar="N", help="Maximum calls at the same time."),
     click.option("--order", type=click.Choice(["age", "shares"]), help="Order of jobs: oldest first, or by shares."),
@@ -47,13 +47,6 @@ _BOUNDS = {
 _SECRET_HELP = "Secret, as a JSON object in a file (@-: stdin); shells and `ps` would show it here."
 
 _credential = click.argument("credential_name", metavar="CREDENTIAL", shell_complete=complete.credentials)
-
-
-def _setting_options(function: Function) -> Function:
-    """Give a verb the options of what may be changed; it passes them on to `_body`."""
-    for option in reversed(_SETTINGS):
-        function = option(function)
-    return function
 
 
 @credentials.verb("list", of_app=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from services.cli.output.out import Output
-from services.cli.output.tables import Json, TableColumn, state_column
+from services.cli.output.tables import TableColumn, state_column
 from services.cli.session import Session
 from services.cli.verb import noun
 
@@ -28,9 +28,5 @@ def process_columns(out: Output) -> Sequence[TableColumn]:
         TableColumn("SEEN", lambda each: out.when(each["seenAt"]), "word"),
         TableColumn("IN HAND", lambda each: each["inHandCount"], "number"),
         TableColumn("MB", lambda each: (each["memoryBytes"] or 0) // 2**20, "number"),
-        TableColumn("FAILING", _failing_checks),
+        TableColumn("FAILING", lambda each: ", ".join(each["failingChecks"])),
     )
-
-
-def _failing_checks(process: Json) -> str:
-    return ", ".join(process["failingChecks"])

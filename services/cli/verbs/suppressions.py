@@ -12,7 +12,7 @@ from services.cli.exits import Exit, Failure
 from services.cli.names import find_app
 from services.cli.output.tables import Json, TableColumn
 from services.cli.session import Session
-from services.cli.verb import Function, noun
+from services.cli.verb import noun
 
 suppressions = noun("suppressions")
 
@@ -22,19 +22,13 @@ _CHANNELS = click.Choice(["mail", "sms", "push", "other"])
 _CAUSES = click.Choice(["bounce", "complaint", "unsubscribe", "hand"])
 _FIELD_OF = {"channel": "channel", "list_name": "list", "cause": "cause", "default_region": "defaultRegion"}
 
-_MEANT = (
+_meant_options = options.join(
     click.option(
         "--list", "list_name", metavar="LIST", help="Block only messages of this list (default: all messages)."
     ),
     click.option("--cause", type=_CAUSES, help="Cause (default: hand). Transactional messages pass an unsubscribe."),
     click.option("--default-region", metavar="XX", help="Country of phone numbers without a country code, such as SG."),
 )
-
-
-def _meant_options(function: Function) -> Function:
-    for option in reversed(_MEANT):
-        function = option(function)
-    return function
 
 
 @suppressions.verb("list", of_app=True)
