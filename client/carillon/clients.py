@@ -84,5 +84,4 @@ class Resources(Deployment[M]):
         self.uploads = Uploads[M](transport)
 
     @abstractmethod
-    def _make_runtime(self) -> Runtime:
-        """How this client waits."""
+    def _make_runtime(self) -> Runtime: ...

@@ -134,7 +134,9 @@ class Uploads(Resource[M]):
     async def _find_begun(self, app_id: str, upload_id: str) -> Upload | None:
         try:
             return await self._read(app_id, upload_id)
-        except NotFound:
+        except NotFound as error:
+            if error.field is None:  # it is the path that is unknown
+                raise
             return None
 
     async def _send_missing(

@@ -97,7 +97,6 @@ class Api:
         self._send("DELETE", path, query, done_before=GONE)
 
     def redact(self, app_id: str, recipient: str) -> Json:
-        """Redact the messages to a recipient."""
         redacted: Json = self._send("DELETE", ("apps", app_id, "recipients"), {"address": recipient})
         return redacted
 

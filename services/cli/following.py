@@ -53,7 +53,6 @@ class DeliveryFollower:
         return self._ask(lambda: [*self._list(since=self._since, limit=0)])[::-1]
 
     def pass_by(self, found: FoundDelivery) -> None:
-        """Continue after this one."""
         self._since, self._last = str(found.sequence), found
 
     def read(self, found: FoundDelivery) -> WholeBusDelivery | str:

@@ -94,7 +94,7 @@ def find_job(session: Session, typed: str, *, among: Collection[str] = ()) -> tu
     if session.app and UUID.fullmatch(typed):
         return find_app(session), typed
     see = f"{_how_to_name('job')} `carillon groups show` shows a localized push."
-    jobs = [_with_name(job) for job in newest_jobs(session, limit=SEARCHED)]
+    jobs = [*newest_jobs(session, limit=SEARCHED)]
     job = _pick_among(among, typed, jobs, what="job", names=("id", "name", "templateName"), see=see, about=_about_job)
     return str(job["appId"]), str(job["id"])
 
@@ -103,7 +103,7 @@ def find_group(session: Session, typed: str, *, among: Collection[str] = ()) -> 
     """The app's id and the group's. A name means a group with a job in one of the states in `among`, if any."""
     if session.app and UUID.fullmatch(typed):
         return find_app(session), typed
-    zones = [_with_name(job) for job in newest_jobs(session, limit=SEARCHED) if job["zone"]]
+    zones = [job for job in newest_jobs(session, limit=SEARCHED) if job["zone"]]
     names, see = ("jobGroupId", "name", "templateName"), _how_to_name("group")
     job = _pick_among(among, typed, zones, what="group", names=names, see=see, about=name_of)
     return str(job["appId"]), str(job["jobGroupId"])
@@ -158,11 +158,6 @@ def newest_jobs(
     times = {"since": since and since.isoformat(), "until": until and until.isoformat()}
     flags = {"grouped": "true"} if grouped else {}
     return session.api.items("jobs", app=app_id, limit=limit, **times, **flags, **query)
-
-
-def _with_name(job: Json) -> Json:
-    """The job with a name, which a server of 0.1 lacks."""
-    return {**job, "name": name_of(job)}
 
 
 def _about_job(job: Json) -> str:

@@ -56,7 +56,6 @@ class Session:
 
     @cached_property
     def found(self) -> "FoundDeployment":
-        """The deployment, and what named it."""
         return target.find_deployment(self.options.context, config=self.options.config)
 
     @property

@@ -110,7 +110,6 @@ class JobsKind(ImportedKind[JobRow, Job]):
 
 
 def _body(job: Job) -> job_body.JobBody:
-    """The job as the body of a request."""
     return job_body.JobBody(
         id=job.id,
         service=job.service,

@@ -26,7 +26,6 @@ class Names:
             self._names[app.id] = app.name
 
     def holders(self) -> dict[str, str]:
-        """The ids of these apps by lower-case name."""
         return dict(self._holders)
 
     def of(self, app_id: str) -> str:
@@ -37,7 +36,6 @@ class Names:
         return name
 
     def name_of(self, app_id: str) -> str:
-        """The app's name, or else its id."""
         return self._names.get(app_id, app_id)
 
 

@@ -41,11 +41,9 @@ class Clients:
         return found.namespace
 
     def find_namespaces(self, tokens: Iterable[str]) -> dict[str, str]:
-        """The namespaces of existing tokens, by their digests."""
         return {each: self._tokens[each].namespace for each in tokens if each in self._tokens}
 
     def name_of(self, token: str) -> str:
-        """The display name of this token's client."""
         found = self._tokens.get(token)
         return "(nobody's)" if found is None else found.name
 

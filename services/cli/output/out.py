@@ -28,7 +28,6 @@ class Output(Struct, frozen=True, kw_only=True):
 
     @property
     def is_for_people(self) -> bool:
-        """Whether tables and sentences are shown."""
         return not (self.json or self.quiet)
 
     def show_list(self, items: Iterable[Json], columns: Sequence[TableColumn], *, id: str, limit: int | None) -> None:
@@ -45,7 +44,6 @@ class Output(Struct, frozen=True, kw_only=True):
             self.tell(f"There are more than these {most}: --limit 0 lists all.")
 
     def show(self, item: Json, fields: Callable[[], Fields], *, id: str) -> None:
-        """Show a thing with all its fields."""
         if self.json:
             self.write(as_json(item))
         elif self.quiet:
@@ -72,7 +70,6 @@ class Output(Struct, frozen=True, kw_only=True):
         click.echo(text)
 
     def tell(self, text: str) -> None:
-        """Write a line to stderr."""
         click.echo(visible(text), err=True)
 
     def show_table(self, columns: Sequence[TableColumn], rows: Sequence[Json]) -> None:

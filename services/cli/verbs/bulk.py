@@ -131,7 +131,6 @@ def _watch(session: Session, action_id: str) -> None:
 
 
 def _losses(figures: Json) -> str:
-    """The losses when jobs are stopped."""
     devices, unplanned = figures.get("devicesNotReached") or 0, figures.get("unplanned") or 0
     lost = f"; {count_things(devices, 'device')} will not be reached" if devices else ""
     return lost + (f"; {group_digits(unplanned)} of the jobs are not planned to their end" if unplanned else "")

@@ -200,9 +200,7 @@ def _body(session: Session, *, shared_with: tuple[str, ...], **chosen: Any) -> d
 
 
 def _standing_fields(session: Session, credential: Json) -> Fields:
-    """How it sends now; nothing where an older server does not tell."""
-    if "queue" not in credential:
-        return []
+    """How it sends now."""
     queue, until = credential["queue"], credential["holdUntil"]
     sends = f"{credential['effectiveRate']:g}/s" if credential["limitedBy"] else "nothing"
     waits = f"{count_things(queue['messages'], 'message')} of {count_things(queue['jobs'], 'open job')}"

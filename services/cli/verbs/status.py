@@ -72,7 +72,7 @@ def _draw(out: Output, overview: Json) -> None:
         command = COMMANDS.get(each["kind"])
         out.write(f"\n{paint('attention', 'yellow')}  {visible(each['sentence'])}{f': `{command}`' if command else ''}")
     for thing in overview["unknown"]:
-        since = f", since {out.when(thing['since'])}" if "since" in thing else ""  # an older API does not tell
+        since = f", since {out.when(thing['since'])}"
         out.write(f"\n{paint('unknown', 'yellow')}  {visible(thing['what'])}{since}: {visible(thing['reason'])}")
     out.write("")
     for line in draw_record(_figures(overview)):

@@ -171,8 +171,6 @@ def _health_fields(session: Session, found: Json) -> Fields:
 
 
 def _describe_calls(found: Json) -> str:
-    if "last_calls" not in found:  # an older API
-        return f"{found['accepted_percent']} % of the last ones were accepted"
     last = found["last_calls"]
     return f"{found['accepted_calls']} of the last {count_things(last, 'call')} accepted" if last else "none yet"
 

@@ -131,7 +131,6 @@ class Receiver:
         self._job_id = job_id
 
     async def run(self) -> None:
-        """Receive until cancelled."""
         async with self._stream.reader(re.escape(self._topic), group="demo-receiver") as reader:
             while True:
                 for chunk in await reader.read(_READ_SECONDS):
