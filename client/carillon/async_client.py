@@ -4,7 +4,8 @@ from types import TracebackType
 from typing import Self
 
 from carillon.calls import Async
-from carillon.clients import ATTEMPTS, CONNECTIONS, TIMEOUT_SECONDS, Resources, transport_of
+from carillon.clients import Resources
+from carillon.runtimes import Runtime
 
 
 class AsyncCarillon(Resources[Async]):
@@ -18,28 +19,10 @@ class AsyncCarillon(Resources[Async]):
         ValueError: an argument makes no sense.
     """
 
-    def __init__(
-        self,
-        base_url: str,
-        *,
-        token: str = "",
-        user: str = "",
-        timeout_seconds: float = TIMEOUT_SECONDS,
-        attempts: int = ATTEMPTS,
-        connections: int = CONNECTIONS,
-    ) -> None:
+    def _make_runtime(self) -> Runtime:
         from carillon.async_runtime import AsyncRuntime  # who blocks needs no asyncio
 
-        transport = transport_of(
-            base_url,
-            AsyncRuntime(),
-            token=token,
-            user=user,
-            timeout_seconds=timeout_seconds,
-            attempts=attempts,
-            connections=connections,
-        )
-        super().__init__(transport)
+        return AsyncRuntime()
 
     async def close(self) -> None:
         """Wait for the calls in flight and close the connections; a later call raises `RuntimeError`."""

@@ -18,7 +18,6 @@ class Reached(Struct):
     attempts: int = 0
 
     def count(self) -> None:
-        """Count another one."""
         self.attempts += 1
 
 

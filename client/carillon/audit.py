@@ -4,13 +4,12 @@ from collections.abc import AsyncGenerator, Mapping
 from datetime import datetime
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
-from carillon.addresses import path_of, query_of
+from carillon.addresses import query_of
 from carillon.calls import M, Resource, listing
 from carillon.displays import Short
-from carillon.paging import PAGE_SIZE, items
+from carillon.paging import PAGE_SIZE
 
 
 class Actor(Struct, frozen=True, kw_only=True):
@@ -57,9 +56,6 @@ class AuditRecord(Short, frozen=True, kw_only=True, rename="camel"):
     trace: str = ""
 
 
-_page = msgspec.json.Decoder(list[AuditRecord])
-
-
 class Audit(Resource[M]):
     """The recorded acts. All methods raise `CarillonError`."""
 
@@ -76,6 +72,6 @@ class Audit(Resource[M]):
     ) -> AsyncGenerator[AuditRecord]:
         """The recorded acts, the newest first, or only this `act`, `on` the thing with this id or key, `by` this
         namespace. With `app_id`, the acts on the app and on the things that belong to it; its admin may see them."""
-        path = path_of("apps", app_id, "audit") if app_id else "/audit"
+        path = ("apps", app_id, "audit") if app_id else ("audit",)
         query = query_of(act=act, on=on, by=by)
-        return items(self._transport, path, query, _page, limit=limit, page_size=page_size)
+        return self._list(list[AuditRecord], *path, query=query, limit=limit, page_size=page_size)

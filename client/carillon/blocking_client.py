@@ -5,7 +5,8 @@ from typing import Self
 
 from carillon.blocking_runtime import BlockingRuntime
 from carillon.calls import Sync, run
-from carillon.clients import ATTEMPTS, CONNECTIONS, TIMEOUT_SECONDS, Resources, transport_of
+from carillon.clients import Resources
+from carillon.runtimes import Runtime
 
 
 class Carillon(Resources[Sync]):
@@ -20,26 +21,8 @@ class Carillon(Resources[Sync]):
         ValueError: an argument makes no sense.
     """
 
-    def __init__(
-        self,
-        base_url: str,
-        *,
-        token: str = "",
-        user: str = "",
-        timeout_seconds: float = TIMEOUT_SECONDS,
-        attempts: int = ATTEMPTS,
-        connections: int = CONNECTIONS,
-    ) -> None:
-        transport = transport_of(
-            base_url,
-            BlockingRuntime(),
-            token=token,
-            user=user,
-            timeout_seconds=timeout_seconds,
-            attempts=attempts,
-            connections=connections,
-        )
-        super().__init__(transport)
+    def _make_runtime(self) -> Runtime:
+        return BlockingRuntime()
 
     def close(self) -> None:
         """Wait for the calls in flight and close the connections; a later call raises `RuntimeError`."""

@@ -25,7 +25,6 @@ class Deadline:
         self.restart()
 
     def restart(self) -> None:
-        """Count from now."""
         self._end = time.monotonic() + self._seconds
 
     def left(self) -> float:
@@ -39,8 +38,7 @@ class Deadline:
         self.restart()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        """Nothing to undo."""
+    async def __aexit__(self, *_: object) -> None: ...
 
 
 class BlockingBackend(httpcore.NetworkBackend):

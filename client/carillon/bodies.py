@@ -39,7 +39,6 @@ class AnswerBody:
         self._content += decoded
 
     def response(self) -> httpx.Response:
-        """The whole answer."""
         return httpx.Response(self._status, headers=self._headers, content=bytes(self._content))
 
     def _decode(self, part: bytes, most: int) -> bytes:

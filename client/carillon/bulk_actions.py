@@ -2,21 +2,14 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from datetime import datetime
-from http import HTTPStatus
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
-from carillon.addresses import path_of
-from carillon.calls import M, Resource, call, listing
+from carillon.calls import CONFLICT, M, Resource, call, listing
 from carillon.displays import Short
 from carillon.encoding import encode
-from carillon.errors import error_of
-from carillon.paging import PAGE_SIZE, items
-
-_EVERY = "/bulk-actions"
-_CONFLICT = frozenset({int(HTTPStatus.CONFLICT)})
+from carillon.paging import PAGE_SIZE
 
 BulkAct = Literal[
     "dead-letter.retry",
@@ -91,19 +84,14 @@ class BulkAction(Short, frozen=True, kw_only=True, rename="camel"):
     redacted: bool = False
 
 
-_action = msgspec.json.Decoder(BulkAction)
-_page = msgspec.json.Decoder(list[BulkAction])
-_figures = msgspec.json.Decoder(BulkFigures)
-
-
 class BulkActions(Resource[M]):
     """The bulk actions that the caller may see. All methods raise `CarillonError`."""
 
     @call
     async def dry_run(self, act: BulkAct, filter: BulkFilter) -> BulkFigures:
         """Figures of what an action would do; nothing is done. Raises `Invalid`, `Forbidden`."""
-        content, query = encode({**_body(act, filter), "reason": "a dry run"}), {"dryRun": "true"}
-        return (await self._transport.call("POST", _EVERY, query=query, content=content)).read(_figures)
+        content = encode({**_body(act, filter), "reason": "a dry run"})
+        return await self._post(BulkFigures, "bulk-actions", query={"dryRun": "true"}, content=content)
 
     @call
     async def create(
@@ -117,36 +105,27 @@ class BulkActions(Resource[M]):
             Conflict: more than `at_most` match, so nothing is done.
         """
         body = {**_body(act, filter), "reason": reason, **({} if at_most is None else {"atMost": at_most})}
-        answer = await self._transport.call(
-            "POST", _EVERY, content=encode(body), idempotency_key=idempotency_key, reason=reason
+        return await self._post(
+            BulkAction, "bulk-actions", content=encode(body), idempotency_key=idempotency_key, reason=reason
         )
-        return answer.read(_action)
 
     @call
     async def get(self, action_id: str) -> BulkAction:
         """An action, and how far it is. Raises `NotFound`."""
-        return (await self._transport.call("GET", _one(action_id))).read(_action)
+        return await self._get(BulkAction, "bulk-actions", action_id)
 
     @listing
     def list(self, *, limit: int | None = None, page_size: int = PAGE_SIZE) -> AsyncGenerator[BulkAction]:
         """The actions, the newest first; read page by page."""
-        return items(self._transport, _EVERY, {}, _page, limit=limit, page_size=page_size)
+        return self._list(list[BulkAction], "bulk-actions", limit=limit, page_size=page_size)
 
     @call
     async def cancel(self, action_id: str, *, reason: str = "") -> BulkAction:
         """Leave what is not done yet; what is done stays done. Raises `NotFound`, `Conflict` where it is over."""
-        path = f"{_one(action_id)}/cancel"
-        answer = await self._transport.call("POST", path, reason=reason, done_before=_CONFLICT)
-        if answer.status != HTTPStatus.CONFLICT:
-            return answer.read(_action)
-        action = (await self._transport.call("GET", _one(action_id))).read(_action)
-        if action.state != "cancelled":
-            raise error_of(answer.status, answer.content)
-        return action
-
-
-def _one(action_id: str) -> str:
-    return _EVERY + path_of(action_id)
+        answer = await self._call("POST", "bulk-actions", action_id, "cancel", reason=reason, done_before=CONFLICT)
+        return await self._settle_move(
+            BulkAction, "bulk-actions", action_id, answer=answer, is_moved=lambda action: action.state == "cancelled"
+        )
 
 
 def _body(act: BulkAct, filter: BulkFilter) -> Mapping[str, Any]:

@@ -2,19 +2,14 @@
 
 from collections.abc import AsyncGenerator
 from datetime import datetime
-from http import HTTPStatus
 
-import msgspec
 from msgspec import Raw, Struct
 
-from carillon.addresses import path_of, query_of
-from carillon.calls import M, Resource, call, listing
+from carillon.addresses import query_of
+from carillon.calls import GONE, M, Resource, call, listing
 from carillon.displays import Short
 from carillon.encoding import encode
-from carillon.paging import PAGE_SIZE, items
-
-_EVERY = "/bus/dead-letters"
-_GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
+from carillon.paging import PAGE_SIZE
 
 
 class BusAttempt(Struct, frozen=True, kw_only=True):
@@ -63,11 +58,6 @@ class BusRetried(Struct, frozen=True):
     more: bool
 
 
-_page = msgspec.json.Decoder(list[BusDeadLetter])
-_letter = msgspec.json.Decoder(WholeBusDeadLetter)
-_retried = msgspec.json.Decoder(BusRetried)
-
-
 class BusDeadLetters(Resource[M]):
     """The caller's own, or those of another `namespace` over which the caller has a role. All methods raise
     `CarillonError`."""
@@ -78,18 +68,18 @@ class BusDeadLetters(Resource[M]):
     ) -> AsyncGenerator[BusDeadLetter]:
         """All of them, or those of one key, the newest first; read page by page."""
         query = query_of(key=key, namespace=namespace)
-        return items(self._transport, _EVERY, query, _page, limit=limit, page_size=page_size)
+        return self._list(list[BusDeadLetter], "bus", "dead-letters", query=query, limit=limit, page_size=page_size)
 
     @call
     async def get(self, id: str, *, namespace: str = "") -> WholeBusDeadLetter:
         """A dead letter with its events. Raises `NotFound`."""
-        return (await self._transport.call("GET", _one(id), query=query_of(namespace=namespace))).read(_letter)
+        return await self._get(WholeBusDeadLetter, "bus", "dead-letters", id, query=query_of(namespace=namespace))
 
     @call
     async def retry(self, id: str, *, namespace: str = "", reason: str = "") -> None:
         """Deliver one again, with the id that it had. Raises `NotFound`, `Conflict` if that cannot be."""
         query = query_of(namespace=namespace)
-        await self._transport.call("POST", f"{_one(id)}/retry", query=query, reason=reason, done_before=_GONE)
+        await self._call("POST", "bus", "dead-letters", id, "retry", query=query, reason=reason, done_before=GONE)
 
     @call
     async def retry_all(self, *, key: str | None = None, namespace: str = "", reason: str = "") -> BusRetried:
@@ -97,15 +87,10 @@ class BusDeadLetters(Resource[M]):
         attempt whose answer was lost, those that it dealt with are not counted."""
         content = encode({} if key is None else {"key": key})
         query = query_of(namespace=namespace)
-        answer = await self._transport.call("POST", f"{_EVERY}/retry", query=query, content=content, reason=reason)
-        return answer.read(_retried)
+        return await self._post(BusRetried, "bus", "dead-letters", "retry", query=query, content=content, reason=reason)
 
     @call
     async def discard(self, id: str, *, namespace: str = "", reason: str = "") -> None:
         """Give one up. Raises `NotFound`."""
         query = query_of(namespace=namespace)
-        await self._transport.call("POST", f"{_one(id)}/discard", query=query, reason=reason, done_before=_GONE)
-
-
-def _one(id: str) -> str:
-    return _EVERY + path_of(id)
+        await self._call("POST", "bus", "dead-letters", id, "discard", query=query, reason=reason, done_before=GONE)

@@ -3,15 +3,14 @@
 from collections.abc import AsyncGenerator
 from datetime import datetime
 
-import msgspec
 from msgspec import Raw
 
-from carillon.addresses import path_of, query_of
+from carillon.addresses import query_of
 from carillon.bus_dead_letters import BusAttempt
 from carillon.calls import M, Resource, call, listing
 from carillon.displays import Short
 from carillon.instants import written
-from carillon.paging import PAGE_SIZE, items
+from carillon.paging import PAGE_SIZE
 
 
 class BusDelivery(Short, frozen=True, kw_only=True):
@@ -42,10 +41,6 @@ class WholeBusDelivery(BusDelivery, frozen=True, kw_only=True):
     events: tuple[Raw, ...] = ()
 
 
-_page = msgspec.json.Decoder(list[BusDelivery])
-_delivery = msgspec.json.Decoder(WholeBusDelivery)
-
-
 class BusDeliveries(Resource[M]):
     """Deliveries of the caller's own subscriptions, or of another `namespace`'s over which the caller has a role. All
     methods raise `CarillonError`, and `ValueError` for an instant without a zone."""
@@ -65,12 +60,13 @@ class BusDeliveries(Resource[M]):
         cut at this time or later. Raises `NotFound`."""
         start = written(since, "since") if isinstance(since, datetime) else "" if since is None else str(since)
         query = query_of(status=status, since=start, namespace=namespace)
-        path = f"/bus/subscriptions{path_of(key)}/deliveries"
-        return items(self._transport, path, query, _page, limit=limit, page_size=page_size)
+        return self._list(
+            list[BusDelivery], "bus", "subscriptions", key, "deliveries", query=query, limit=limit, page_size=page_size
+        )
 
     @call
     async def get(self, id: str, *, events: bool = False, namespace: str = "") -> WholeBusDelivery:
         """A delivery, with its `events` if these are asked for. Raises `NotFound`, also (with `status` 410) where the
         log has its events no more."""
         query = query_of(events="true" if events else "", namespace=namespace)
-        return (await self._transport.call("GET", f"/bus/deliveries{path_of(id)}", query=query)).read(_delivery)
+        return await self._get(WholeBusDelivery, "bus", "deliveries", id, query=query)

@@ -2,22 +2,18 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
-from http import HTTPStatus
 from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from carillon.addresses import path_of, query_of
+from carillon.addresses import query_of
 from carillon.bus_dead_letters import BusAttempt
 from carillon.calls import M, Resource, call, listing
 from carillon.displays import Short
 from carillon.encoding import encode
 from carillon.instants import written
-from carillon.paging import PAGE_SIZE, items
-
-_EVERY = "/bus/subscriptions"
-_GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
+from carillon.paging import PAGE_SIZE
 
 
 class EventCondition(Struct, frozen=True):
@@ -145,12 +141,6 @@ class BusReplay(Short, frozen=True, kw_only=True):
 
 
 # Numbers that no float holds are JSON all the same: they read as infinite.
-_subscription = msgspec.json.Decoder(StoredBusSubscription, float_hook=float)
-_health = msgspec.json.Decoder(BusHealth)
-_replay = msgspec.json.Decoder(BusReplay, float_hook=float)
-_replays = msgspec.json.Decoder(list[BusReplay], float_hook=float)
-_attempt = msgspec.json.Decoder(BusAttempt)
-_page = msgspec.json.Decoder(list[StoredBusSubscription], float_hook=float)
 
 
 class BusSubscriptions(Resource[M]):
@@ -162,12 +152,12 @@ class BusSubscriptions(Resource[M]):
         """Make a subscription, or change it. The answer of an attempt that was lost may have shown the secret of a new
         one: `rotate_secret` gives another. Raises `Invalid`."""
         content = encode(subscription)
-        return (await self._transport.call("PUT", _one(key), content=content, reason=reason)).read(_subscription)
+        return await self._put(StoredBusSubscription, "bus", "subscriptions", key, content=content, reason=reason)
 
     @call
     async def get(self, key: str, *, namespace: str = "") -> StoredBusSubscription:
         """A subscription. Raises `NotFound`."""
-        return (await self._transport.call("GET", _one(key), query=query_of(namespace=namespace))).read(_subscription)
+        return await self._get(StoredBusSubscription, "bus", "subscriptions", key, query=query_of(namespace=namespace))
 
     @listing
     def list(
@@ -175,30 +165,31 @@ class BusSubscriptions(Resource[M]):
     ) -> AsyncGenerator[StoredBusSubscription]:
         """All subscriptions by key; read page by page."""
         query = query_of(namespace=namespace)
-        return items(self._transport, _EVERY, query, _page, limit=limit, page_size=page_size)
+        return self._list(
+            list[StoredBusSubscription], "bus", "subscriptions", query=query, limit=limit, page_size=page_size
+        )
 
     @call
     async def health(self, key: str, *, namespace: str = "") -> BusHealth:
         """How a subscription's receiver stands, and what waits. Raises `NotFound`."""
-        path, query = f"{_one(key)}/health", query_of(namespace=namespace)
-        return (await self._transport.call("GET", path, query=query)).read(_health)
+        return await self._get(BusHealth, "bus", "subscriptions", key, "health", query=query_of(namespace=namespace))
 
     @call
     async def test(self, key: str, *, namespace: str = "", reason: str = "") -> BusAttempt:
         """Send one made-up event to a subscription's receiver now, and tell what came of it, also where that was no
         success. It is not sent again once it may have been. Raises `NotFound`."""
-        path, query = f"{_one(key)}/test", query_of(namespace=namespace)
-        return (await self._transport.call("POST", path, query=query, reason=reason, once=True)).read(_attempt)
+        query = query_of(namespace=namespace)
+        return await self._post(BusAttempt, "bus", "subscriptions", key, "test", query=query, reason=reason, once=True)
 
     @call
     async def pause(self, key: str, *, namespace: str = "", reason: str = "") -> StoredBusSubscription:
         """Have nothing delivered; what comes is collected. Raises `NotFound`, `Conflict` if it is suspended."""
-        return await self._post(key, "pause", namespace, reason)
+        return await self._move(key, "pause", namespace, reason)
 
     @call
     async def resume(self, key: str, *, namespace: str = "", reason: str = "") -> StoredBusSubscription:
         """Have what waits delivered. Raises `NotFound`."""
-        return await self._post(key, "resume", namespace, reason)
+        return await self._move(key, "resume", namespace, reason)
 
     @call
     async def rotate_secret(
@@ -206,7 +197,7 @@ class BusSubscriptions(Resource[M]):
     ) -> StoredBusSubscription:
         """Give a subscription a new secret; the one before it signs beside it for so long. Raises `NotFound`."""
         content = encode({"keep_hours": keep_hours})
-        return await self._post(key, "secrets", namespace, reason, content)
+        return await self._move(key, "secrets", namespace, reason, content)
 
     @call
     async def replay(
@@ -227,9 +218,11 @@ class BusSubscriptions(Resource[M]):
         body |= {} if until is None else {"to": written(until, "until")}
         body |= {"topics": list(topics)} if topics else {}
         body |= {} if event_filter is None else {"filter": event_filter}
-        path, query, content = f"{_one(key)}/replays", query_of(namespace=namespace), encode(body)
-        answer = await self._transport.call("POST", path, query=query, content=content, reason=reason, once=True)
-        return answer.read(_replay)
+        query = query_of(namespace=namespace)
+        content = encode(body)
+        return await self._post(
+            BusReplay, "bus", "subscriptions", key, "replays", query=query, content=content, reason=reason, once=True
+        )
 
     @listing
     def replays(
@@ -237,27 +230,24 @@ class BusSubscriptions(Resource[M]):
     ) -> AsyncGenerator[BusReplay]:
         """The replays of a subscription, the last first; read page by page. Raises `NotFound`."""
         query = query_of(namespace=namespace)
-        return items(self._transport, f"{_one(key)}/replays", query, _replays, limit=limit, page_size=page_size)
+        return self._list(
+            list[BusReplay], "bus", "subscriptions", key, "replays", query=query, limit=limit, page_size=page_size
+        )
 
     @call
     async def cancel_replays(self, key: str, *, namespace: str = "", reason: str = "") -> None:
         """Cancel the replays of a subscription; what they have brought stays. Raises `NotFound` where there is none."""
-        path, query = f"{_one(key)}/replays", query_of(namespace=namespace)
-        await self._transport.call("DELETE", path, query=query, reason=reason, done_before=_GONE)
+        await self._delete("bus", "subscriptions", key, "replays", query=query_of(namespace=namespace), reason=reason)
 
     @call
     async def delete(self, key: str, *, namespace: str = "", reason: str = "") -> None:
         """Remove a subscription, with all that waits for it. Raises `NotFound`."""
-        query = query_of(namespace=namespace)
-        await self._transport.call("DELETE", _one(key), query=query, reason=reason, done_before=_GONE)
+        await self._delete("bus", "subscriptions", key, query=query_of(namespace=namespace), reason=reason)
 
-    async def _post(
+    async def _move(
         self, key: str, move: str, namespace: str, reason: str, content: bytes = b""
     ) -> StoredBusSubscription:
-        path, query = f"{_one(key)}/{move}", query_of(namespace=namespace)
-        answer = await self._transport.call("POST", path, query=query, content=content, reason=reason)
-        return answer.read(_subscription)
-
-
-def _one(key: str) -> str:
-    return _EVERY + path_of(key)
+        query = query_of(namespace=namespace)
+        return await self._post(
+            StoredBusSubscription, "bus", "subscriptions", key, move, query=query, content=content, reason=reason
+        )

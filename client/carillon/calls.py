@@ -8,12 +8,22 @@ A method of a resource is a `call` or a `listing`, and type checkers see what th
 """
 
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from contextlib import aclosing
 from functools import cached_property, update_wrapper, wraps
 from types import GenericAlias, MethodType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, get_args, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, get_args, overload
 
-from carillon.transport import Transport
+from msgspec.structs import replace
+
+from carillon.addresses import path_of
+from carillon.attempts import Query
+from carillon.displays import Result
+from carillon.encoding import encode
+from carillon.errors import error_of
+from carillon.iterables import each
+from carillon.paging import PAGE_SIZE, items
+from carillon.transport import NDJSON, Answer, CallOptions, Transport
 
 
 class Sync:
@@ -26,11 +36,19 @@ class Async:
 
 M = TypeVar("M", bound=Sync | Async)
 P = ParamSpec("P")
+R = TypeVar("R", bound=Result)
 T = TypeVar("T")
+
+GONE = frozenset({404})
+CONFLICT = frozenset({409})
+BODY_BYTES = 8 * 2**20  # half of what the server takes
 
 
 class Resource(Generic[M]):
     """A part of the API, `Resource[Sync]` or `Resource[Async]`."""
+
+    _floats: Callable[[str], Any] = float
+    """Reads the numbers of values that have no type of their own. `float` makes those infinite that no float holds."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -39,6 +57,105 @@ class Resource(Generic[M]):
     def blocking(self) -> bool:
         """Whether its calls block the thread."""
         return self._transport.runtime.blocking
+
+    async def _call(self, method: str, *path: str, **how: Unpack[CallOptions]) -> Answer:
+        return await self._transport.call(method, path_of(*path), **how)
+
+    async def _get(self, kind: type[T], *path: str, query: Query | None = None) -> T:
+        return (await self._call("GET", *path, query=query)).read(kind, self._floats)
+
+    async def _post(self, kind: type[T], *path: str, **how: Unpack[CallOptions]) -> T:
+        return (await self._call("POST", *path, **how)).read(kind, self._floats)
+
+    async def _put(self, kind: type[T], *path: str, **how: Unpack[CallOptions]) -> T:
+        return (await self._call("PUT", *path, **how)).read(kind, self._floats)
+
+    async def _delete(self, *path: str, query: Query | None = None, reason: str = "") -> None:
+        await self._call("DELETE", *path, query=query, reason=reason, done_before=GONE)
+
+    def _list(
+        self, page: type[list[T]], *path: str, query: Query | None = None, limit: int | None, page_size: int
+    ) -> AsyncGenerator[T]:
+        return items(
+            self._transport, path_of(*path), query, page, limit=limit, page_size=page_size, floats=self._floats
+        )
+
+    async def _create(
+        self,
+        kind: type[T],
+        page: type[list[T]],
+        *path: str,
+        content: bytes,
+        reason: str,
+        is_wanted: Callable[[T], bool],
+    ) -> T:
+        """Create a thing with a unique name. A conflict after an attempt whose answer was lost may be with what that
+        attempt created, so the thing of the list that is wanted is taken for it."""
+        answer = await self._call("POST", *path, content=content, reason=reason, done_before=CONFLICT)
+        if answer.status not in CONFLICT:
+            return answer.read(kind)
+        return await self._find(page, *path, is_wanted=is_wanted, conflict=answer)
+
+    async def _find(self, page: type[list[T]], *path: str, is_wanted: Callable[[T], bool], conflict: Answer) -> T:
+        """The wanted thing of a list. Raises the conflict if it is not there."""
+        async with aclosing(self._list(page, *path, limit=None, page_size=PAGE_SIZE)) as found:
+            async for item in found:
+                if is_wanted(item):
+                    return item
+        raise error_of(conflict.status, conflict.content)
+
+    async def _settle_move(self, kind: type[T], *path: str, answer: Answer, is_moved: Callable[[T], bool]) -> T:
+        """The thing after a move. A refusal after an attempt whose answer was lost is none if that attempt moved it."""
+        if answer.status < 400:
+            return answer.read(kind)
+        present = await self._get(kind, *path)
+        if not is_moved(present):
+            raise error_of(answer.status, answer.content)
+        return present
+
+    async def _send_all(
+        self,
+        kind: type[R],
+        things: Iterable[Any] | AsyncIterable[Any],
+        *path: str,
+        at_once: int,
+        idempotency_key: str = "",
+        reason: str = "",
+        once: bool = False,
+    ) -> AsyncGenerator[R]:
+        """A result for each thing, in their order. They are sent in chunks, a line each."""
+        index = 0
+        async for chunk in _chunks(each(things, self._transport.runtime), at_once):
+            key = f"{idempotency_key}/{index}" if idempotency_key else ""
+            answer = await self._call(
+                "POST",
+                *path,
+                content=b"\n".join(chunk),
+                content_type=NDJSON,
+                idempotency_key=key,
+                reason=reason,
+                once=once,
+            )
+            for result in answer.read_lines(kind, len(chunk)):
+                yield replace(result, index=index + result.index)
+            index += len(chunk)
+
+
+async def _chunks(things: AsyncIterable[Any], at_once: int) -> AsyncGenerator[list[bytes]]:
+    chunk: list[bytes] = []
+    size = 0
+    async for thing in things:
+        line = encode(thing)
+        if chunk and size + len(line) >= BODY_BYTES:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(line)
+        size += len(line) + 1
+        if len(chunk) == at_once:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
 class _Method:

@@ -1,5 +1,7 @@
 """The parts of `Carillon` and `AsyncCarillon`: the resources of one deployment, over one transport."""
 
+from abc import abstractmethod
+
 from carillon.apps import Apps
 from carillon.audit import Audit
 from carillon.bulk_actions import BulkActions
@@ -34,7 +36,30 @@ CONNECTIONS = 20
 class Resources(Deployment[M]):
     """The parts of the API, each with its calls."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        token: str = "",
+        user: str = "",
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        attempts: int = ATTEMPTS,
+        connections: int = CONNECTIONS,
+    ) -> None:
+        if token and user:
+            raise ValueError("either token or user, not both")
+        if attempts < 1 or connections < 1 or timeout_seconds <= 0:
+            raise ValueError("attempts and connections are 1 or more, and timeout_seconds is more than 0")
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        headers |= {"x-forwarded-email": user} if user else {}
+        transport = Transport(
+            base_url,
+            runtime=self._make_runtime(),
+            headers=headers,
+            timeout_seconds=timeout_seconds,
+            attempts=attempts,
+            connections=connections,
+        )
         super().__init__(transport)
         self.apps = Apps[M](transport)
         self.credentials = Credentials[M](transport)
@@ -58,29 +83,5 @@ class Resources(Deployment[M]):
         self.topics = Topics[M](transport)
         self.uploads = Uploads[M](transport)
 
-
-def transport_of(
-    base_url: str,
-    runtime: Runtime,
-    *,
-    token: str,
-    user: str,
-    timeout_seconds: float,
-    attempts: int,
-    connections: int,
-) -> Transport:
-    """The transport of a client with these arguments. Raises `ValueError` where one makes no sense."""
-    if token and user:
-        raise ValueError("either token or user, not both")
-    if attempts < 1 or connections < 1 or timeout_seconds <= 0:
-        raise ValueError("attempts and connections are 1 or more, and timeout_seconds is more than 0")
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    headers |= {"x-forwarded-email": user} if user else {}
-    return Transport(
-        base_url,
-        runtime=runtime,
-        headers=headers,
-        timeout_seconds=timeout_seconds,
-        attempts=attempts,
-        connections=connections,
-    )
+    @abstractmethod
+    def _make_runtime(self) -> Runtime: ...

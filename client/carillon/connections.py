@@ -115,7 +115,6 @@ class _Trace:
         self._on_sent = on_sent
 
     def note(self, event: str) -> None:
-        """Take notice of one event of the exchange."""
         if event == "connection.connect_tcp.started":
             self.connected = True
         elif event == "http11.send_request_headers.started":

@@ -3,24 +3,17 @@
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from http import HTTPStatus
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
-from carillon.addresses import path_of
-from carillon.calls import M, Resource, call, listing
-from carillon.creations import CONFLICT
+from carillon.calls import CONFLICT, M, Resource, call, listing
 from carillon.displays import Short
 from carillon.encoding import encode
-from carillon.errors import error_of
-from carillon.paging import PAGE_SIZE, items
+from carillon.paging import PAGE_SIZE
 
 SendOrder = Literal["age", "shares"]
 OnUnknown = Literal["hold", "retry"]
-
-_GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
 
 
 class CredentialStatus(StrEnum):
@@ -129,12 +122,6 @@ class Reencrypted(Struct, frozen=True, kw_only=True):
     unreadable: int
 
 
-_credential = msgspec.json.Decoder(StoredCredential)
-_detail = msgspec.json.Decoder(CredentialDetail)
-_page = msgspec.json.Decoder(list[StoredCredential])
-_reencrypted = msgspec.json.Decoder(Reencrypted)
-
-
 class Credentials(Resource[M]):
     """The credentials of apps. All methods raise `CarillonError`.
 
@@ -148,28 +135,31 @@ class Credentials(Resource[M]):
         """Make a credential; the provider gets a test message first. Raises `Invalid`, also if the provider refuses the
         message or gives no answer, and `Conflict` if the app has one of this name."""
         content = encode(credential)
-        answer = await self._transport.call("POST", _of(app_id), content=content, reason=reason, once=True)
-        return answer.read(_credential)
+        return await self._post(
+            StoredCredential, "apps", app_id, "credentials", content=content, reason=reason, once=True
+        )
 
     @call
     async def get(self, app_id: str, credential_id: str) -> CredentialDetail:
         """A credential that the app may use, and how it stands. Raises `NotFound`."""
-        return (await self._transport.call("GET", _of(app_id, credential_id))).read(_detail)
+        return await self._get(CredentialDetail, "apps", app_id, "credentials", credential_id)
 
     @listing
     def list(
         self, app_id: str, *, limit: int | None = None, page_size: int = PAGE_SIZE
     ) -> AsyncGenerator[StoredCredential]:
         """All credentials that an app may use, its own and others', the oldest first; read page by page."""
-        return items(self._transport, _of(app_id), {}, _page, limit=limit, page_size=page_size)
+        return self._list(list[StoredCredential], "apps", app_id, "credentials", limit=limit, page_size=page_size)
 
     @call
     async def update(
         self, app_id: str, credential_id: str, change: CredentialChange, *, reason: str = ""
     ) -> StoredCredential:
         """Change a credential. Raises `NotFound`, `Invalid`, `Conflict`, `Forbidden` where it is another app's."""
-        path, content = _of(app_id, credential_id), encode(change)
-        return (await self._transport.call("PUT", path, content=content, reason=reason)).read(_credential)
+        content = encode(change)
+        return await self._put(
+            StoredCredential, "apps", app_id, "credentials", credential_id, content=content, reason=reason
+        )
 
     @call
     async def replace_secret(
@@ -184,19 +174,22 @@ class Credentials(Resource[M]):
         """Give a credential another secret, and with it other `fields`; the provider gets a test message first. Raises
         as `create`, and `NotFound`."""
         body = {"secret": secret} | ({} if fields is None else {"fields": fields})
-        answer = await self._transport.call(
-            "PUT",
-            f"{_of(app_id, credential_id)}/secret",
+        return await self._put(
+            StoredCredential,
+            "apps",
+            app_id,
+            "credentials",
+            credential_id,
+            "secret",
             content=encode(body),
             reason=reason,
             once=True,
         )
-        return answer.read(_credential)
 
     @call
     async def test(self, app_id: str, credential_id: str, *, reason: str = "") -> None:
         """Send a test message. Raises as `create`, and `NotFound`."""
-        await self._transport.call("POST", f"{_of(app_id, credential_id)}/test", reason=reason, once=True)
+        await self._call("POST", "apps", app_id, "credentials", credential_id, "test", reason=reason, once=True)
 
     @call
     async def suspend(self, app_id: str, credential_id: str, *, reason: str = "") -> StoredCredential:
@@ -211,25 +204,16 @@ class Credentials(Resource[M]):
     @call
     async def delete(self, app_id: str, credential_id: str, *, reason: str = "") -> None:
         """Delete a credential. Raises `NotFound`, `Conflict` while an open job sends by it."""
-        await self._transport.call("DELETE", _of(app_id, credential_id), reason=reason, done_before=_GONE)
+        await self._delete("apps", app_id, "credentials", credential_id, reason=reason)
 
     @call
     async def reencrypt(self, *, reason: str = "") -> Reencrypted:
         """Encrypt up to 500 secrets under the first key that are under older ones, as an admin."""
-        return (await self._transport.call("POST", "/credentials/reencrypt", reason=reason)).read(_reencrypted)
+        return await self._post(Reencrypted, "credentials", "reencrypt", reason=reason)
 
     async def _move(
         self, app_id: str, credential_id: str, move: str, to: CredentialStatus, reason: str
     ) -> StoredCredential:
-        path = _of(app_id, credential_id)
-        answer = await self._transport.call("POST", f"{path}/{move}", reason=reason, done_before=CONFLICT)
-        if answer.status != HTTPStatus.CONFLICT:
-            return answer.read(_credential)
-        present = (await self._transport.call("GET", path)).read(_credential)
-        if present.status is not to:
-            raise error_of(answer.status, answer.content)
-        return present
-
-
-def _of(app_id: str, *credential_id: str) -> str:
-    return path_of("apps", app_id, "credentials", *credential_id)
+        path = ("apps", app_id, "credentials", credential_id)
+        answer = await self._call("POST", *path, move, reason=reason, done_before=CONFLICT)
+        return await self._settle_move(StoredCredential, *path, answer=answer, is_moved=lambda now: now.status is to)

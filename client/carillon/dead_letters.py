@@ -2,19 +2,14 @@
 
 from collections.abc import AsyncGenerator
 from datetime import datetime
-from http import HTTPStatus
 
-import msgspec
 from msgspec import Struct, field
 
-from carillon.addresses import path_of, query_of
+from carillon.addresses import query_of
 from carillon.callbacks import Callback, CallbackBody
-from carillon.calls import M, Resource, call, listing
+from carillon.calls import GONE, M, Resource, call, listing
 from carillon.encoding import encode, read_decimal
-from carillon.paging import PAGE_SIZE, items
-
-_EVERY = "/dead-letters"
-_GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
+from carillon.paging import PAGE_SIZE
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):
@@ -54,15 +49,11 @@ class _Retried(Struct, frozen=True):
     retried: int
 
 
-_page = msgspec.json.Decoder(list[DeadLetter])
-_letter = msgspec.json.Decoder(WholeDeadLetter, float_hook=read_decimal)
-_errors = msgspec.json.Decoder(tuple[ErrorCount, ...])
-_retried = msgspec.json.Decoder(_Retried)
-
-
 class DeadLetters(Resource[M]):
     """The caller's own dead letters, or those of another `namespace` over which the caller has a role (`*`, where one
     only looks: of all). All methods raise `CarillonError`."""
+
+    _floats = staticmethod(read_decimal)
 
     @listing
     def list(
@@ -70,30 +61,30 @@ class DeadLetters(Resource[M]):
     ) -> AsyncGenerator[DeadLetter]:
         """All of them, or those of one key; read page by page."""
         query = query_of(key=key, namespace=namespace)
-        return items(self._transport, _EVERY, query, _page, limit=limit, page_size=page_size)
+        return self._list(list[DeadLetter], "dead-letters", query=query, limit=limit, page_size=page_size)
 
     @call
     async def get(self, id: str, *, namespace: str = "") -> WholeDeadLetter:
         """A dead letter, and what a retry would do now. Raises `NotFound`."""
-        return (await self._transport.call("GET", _one(id), query=query_of(namespace=namespace))).read(_letter)
+        return await self._get(WholeDeadLetter, "dead-letters", id, query=query_of(namespace=namespace))
 
     @call
     async def count_errors(self, *, key: str = "", namespace: str = "") -> tuple[ErrorCount, ...]:
         """The errors of the last dead letters, the most frequent first."""
         query = query_of(key=key, namespace=namespace)
-        return (await self._transport.call("GET", f"{_EVERY}/errors", query=query)).read(_errors)
+        return await self._get(tuple[ErrorCount, ...], "dead-letters", "errors", query=query)
 
     @call
     async def retry(self, id: str, *, namespace: str = "", reason: str = "") -> None:
         """Try one again, with what its schedule says now. Raises `NotFound`, `Conflict` if its schedule is gone."""
         query = query_of(namespace=namespace)
-        await self._transport.call("POST", f"{_one(id)}/retry", query=query, reason=reason, done_before=_GONE)
+        await self._call("POST", "dead-letters", id, "retry", query=query, reason=reason, done_before=GONE)
 
     @call
     async def discard(self, id: str, *, namespace: str = "", reason: str = "") -> None:
         """Give one up. Raises `NotFound`."""
         query = query_of(namespace=namespace)
-        await self._transport.call("POST", f"{_one(id)}/discard", query=query, reason=reason, done_before=_GONE)
+        await self._call("POST", "dead-letters", id, "discard", query=query, reason=reason, done_before=GONE)
 
     @call
     async def retry_all(self, *, key: str | None = None, namespace: str = "", reason: str = "") -> int:
@@ -107,9 +98,6 @@ class DeadLetters(Resource[M]):
         """
         content = encode({} if key is None else {"key": key})
         query = query_of(namespace=namespace)
-        answer = await self._transport.call("POST", f"{_EVERY}/retry", query=query, content=content, reason=reason)
-        return answer.read(_retried).retried
-
-
-def _one(id: str) -> str:
-    return _EVERY + path_of(id)
+        return (
+            await self._post(_Retried, "dead-letters", "retry", query=query, content=content, reason=reason)
+        ).retried

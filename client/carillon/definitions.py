@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from carillon.callbacks import Callback, CallbackBody, body_of
-from carillon.displays import Short
+from carillon.displays import Result, Short
 from carillon.encoding import encode
 from carillon.instants import in_utc
 
@@ -180,11 +180,10 @@ class ItemError(Struct, frozen=True):
     field: str | None = None
 
 
-class BulkResult(Struct, frozen=True, kw_only=True):
+class BulkResult(Result, frozen=True, kw_only=True):
     """The result of the item with this index: `status` is the one that the item would have been answered with on its
     own."""
 
-    index: int
     key: str | None
     status: int
     error: ItemError | None = None

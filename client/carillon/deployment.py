@@ -3,13 +3,12 @@
 from collections.abc import AsyncGenerator
 from http import HTTPStatus
 
-import msgspec
 from msgspec import Struct
 
 from carillon.calls import M, Resource, call, listing
 from carillon.errors import CarillonError
 from carillon.overview import Overview
-from carillon.paging import PAGE_SIZE, items
+from carillon.paging import PAGE_SIZE
 from carillon.processes import Minute, Process, Setting
 
 _UNWELL = int(HTTPStatus.INTERNAL_SERVER_ERROR)
@@ -37,41 +36,33 @@ class Namespace(Struct, frozen=True, kw_only=True):
     schedules: int | None = None
 
 
-_caller = msgspec.json.Decoder(Caller)
-_overview = msgspec.json.Decoder(Overview)
-_processes = msgspec.json.Decoder(tuple[Process, ...])
-_minutes = msgspec.json.Decoder(tuple[Minute, ...])
-_settings = msgspec.json.Decoder(tuple[Setting, ...])
-_namespaces = msgspec.json.Decoder(list[Namespace])
-
-
 class Deployment(Resource[M]):
     """The deployment as a whole."""
 
     @call
     async def whoami(self) -> Caller:
         """The caller, and what they may do. Raises `Unauthorized`."""
-        return (await self._transport.call("GET", "/whoami")).read(_caller)
+        return await self._get(Caller, "whoami")
 
     @call
     async def overview(self) -> Overview:
         """Whether all is well and why not: what is wrong, what runs and what waits."""
-        return (await self._transport.call("GET", "/overview")).read(_overview)
+        return await self._get(Overview, "overview")
 
     @call
     async def processes(self) -> tuple[Process, ...]:
         """The processes that run, and those that fell silent lately."""
-        return (await self._transport.call("GET", "/processes")).read(_processes)
+        return await self._get(tuple[Process, ...], "processes")
 
     @call
     async def minutes(self, minutes: int = 60) -> tuple[Minute, ...]:
         """The work of each of the last minutes, the oldest first."""
-        return (await self._transport.call("GET", "/minutes", query={"minutes": str(minutes)})).read(_minutes)
+        return await self._get(tuple[Minute, ...], "minutes", query={"minutes": str(minutes)})
 
     @call
     async def settings(self) -> tuple[Setting, ...]:
         """The settings, with secrets masked. Raises `Forbidden` for who is no admin."""
-        return (await self._transport.call("GET", "/settings")).read(_settings)
+        return await self._get(tuple[Setting, ...], "settings")
 
     @listing
     def list_namespaces(
@@ -79,13 +70,13 @@ class Deployment(Resource[M]):
     ) -> AsyncGenerator[Namespace]:
         """The namespaces over which the caller has a role, by name; read page by page. Quicker without `counts`."""
         query = {} if counts else {"counts": "false"}
-        return items(self._transport, "/namespaces", query, _namespaces, limit=limit, page_size=page_size)
+        return self._list(list[Namespace], "namespaces", query=query, limit=limit, page_size=page_size)
 
     @call
     async def healthcheck(self) -> bool:
         """Whether the API and its databases are well. Nobody needs credentials for this. Raises `Unavailable`."""
         try:
-            await self._transport.call("GET", "/healthcheck")
+            await self._call("GET", "healthcheck")
         except CarillonError as error:
             if error.status == _UNWELL:
                 return False

@@ -26,6 +26,12 @@ class Short(Struct, frozen=True):
         return f"{type(self).__name__}({', '.join(shown + more)})"
 
 
+class Result(Struct, frozen=True, kw_only=True):
+    """The result of one of many items."""
+
+    index: int
+
+
 def _text_of(name: str, value: Any) -> str:
     """`""` for a value that is not shown."""
     if isinstance(value, tuple | list):

@@ -1,13 +1,11 @@
 """`client.groups`: the jobs of a localized push, one for each time zone, seen and moved together."""
 
-import msgspec
 from msgspec import field
 
-from carillon.addresses import path_of
 from carillon.calls import M, Resource, call
 from carillon.displays import Short
 from carillon.instants import Instant
-from carillon.moves import DRY_RUN, Move, MoveFigures, figures
+from carillon.moves import DRY_RUN, Move, MoveFigures
 from carillon.push_jobs import ZoneStart
 
 _LIVELIEST = ("circuitbreak", "running", "paused", "scheduled", "failed", "stopped", "expired", "completed")
@@ -64,9 +62,6 @@ class Group(Short, frozen=True, kw_only=True, rename="camel"):
     created_at = Instant("When it was made.")
 
 
-_group = msgspec.json.Decoder(Group)
-
-
 class Groups(Resource[M]):
     """The localized pushes of apps, by the `group_id` of any of their jobs. All methods raise `CarillonError`, and
     `NotFound` where there is none; a move leaves jobs alone whose status does not allow it."""
@@ -74,7 +69,7 @@ class Groups(Resource[M]):
     @call
     async def get(self, app_id: str, group_id: str) -> Group:
         """The zones of a push, and the progress of all together."""
-        return (await self._transport.call("GET", _of(app_id, group_id))).read(_group)
+        return await self._get(Group, "apps", app_id, "groups", group_id)
 
     @call
     async def pause(self, app_id: str, group_id: str, *, reason: str = "") -> Group:
@@ -94,13 +89,7 @@ class Groups(Resource[M]):
     @call
     async def dry_run(self, app_id: str, group_id: str, move: Move) -> MoveFigures:
         """Figures of what a move would do; nothing is done."""
-        path = f"{_of(app_id, group_id)}/{move}"
-        return (await self._transport.call("PUT", path, query=DRY_RUN)).read(figures)
+        return await self._put(MoveFigures, "apps", app_id, "groups", group_id, move, query=DRY_RUN)
 
     async def _move(self, app_id: str, group_id: str, move: Move, reason: str) -> Group:
-        path = f"{_of(app_id, group_id)}/{move}"
-        return (await self._transport.call("PUT", path, reason=reason)).read(_group)
-
-
-def _of(app_id: str, group_id: str) -> str:
-    return path_of("apps", app_id, "groups", group_id)
+        return await self._put(Group, "apps", app_id, "groups", group_id, move, reason=reason)

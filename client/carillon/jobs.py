@@ -7,18 +7,16 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import Literal
 
-import msgspec
-
-from carillon.addresses import path_of, query_of
+from carillon.addresses import query_of
 from carillon.batches import Batch, Rate, Samples
-from carillon.calls import M, Resource, call, listing
+from carillon.calls import CONFLICT, M, Resource, call, listing
 from carillon.encoding import encode
 from carillon.errors import error_of
 from carillon.instants import written
 from carillon.message_jobs import MessageJob
-from carillon.messages import Message, messages_decoder
-from carillon.moves import DRY_RUN, Move, MoveFigures, figures
-from carillon.paging import PAGE_SIZE, items
+from carillon.messages import Message
+from carillon.moves import DRY_RUN, Move, MoveFigures
+from carillon.paging import PAGE_SIZE
 from carillon.previews import JobPreview
 from carillon.push_jobs import PushJob, StoredJob, join_names
 from carillon.retries import delay_seconds
@@ -26,16 +24,7 @@ from carillon.retries import delay_seconds
 RetriedState = Literal["failed", "unsent", "unknown"]
 
 _FORBIDDEN = frozenset({int(HTTPStatus.FORBIDDEN)})
-_GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
-_CONFLICT = frozenset({int(HTTPStatus.CONFLICT)})
 _STATUS = {"pause": "paused", "resume": "", "stop": "stopped"}
-
-_job = msgspec.json.Decoder(StoredJob)
-_page = msgspec.json.Decoder(list[StoredJob])
-_preview = msgspec.json.Decoder(JobPreview)
-_batches = msgspec.json.Decoder(list[Batch])
-_rate = msgspec.json.Decoder(Rate)
-_samples = msgspec.json.Decoder(Samples)
 
 
 class Jobs(Resource[M]):
@@ -53,7 +42,7 @@ class Jobs(Resource[M]):
             Invalid: a field breaks a rule, or there is no such app or template.
             Conflict: the app is being deleted, the job's id is taken, or its credential sends nothing now.
         """
-        return await self._create(app_id, job, idempotency_key, reason)
+        return await self._start(app_id, job, idempotency_key, reason)
 
     @call
     async def start(
@@ -62,21 +51,19 @@ class Jobs(Resource[M]):
         """The old name of `create`."""
         level = 4 if self.blocking else 2
         warnings.warn("jobs.create is the new name of jobs.start", DeprecationWarning, stacklevel=level)
-        return await self._create(app_id, job, idempotency_key, reason)
+        return await self._start(app_id, job, idempotency_key, reason)
 
     @call
     async def preview(self, app_id: str, job: PushJob | MessageJob) -> JobPreview:
         """The recipients of a job, and samples of its messages. Nothing is stored or sent. Raises as `create`, and
         `NotFound` if there is no such app."""
-        answer = await self._transport.call("POST", f"{_of(app_id)}/preview", query=job.query(), content=job.encoded())
-        return answer.read(_preview)
+        return await self._post(JobPreview, "apps", app_id, "jobs", "preview", query=job.query(), content=job.encoded())
 
     @call
     async def get(self, app_id: str, job_id: str, *, exact: bool = False) -> StoredJob:
         """A job and its progress; what is told of its messages is up to a second old, unless it must be `exact`. Raises
         `NotFound`."""
-        query = query_of(exact="true" if exact else "")
-        return (await self._transport.call("GET", _of(app_id, job_id), query=query)).read(_job)
+        return await self._get(StoredJob, "apps", app_id, "jobs", job_id, query=query_of(exact="true" if exact else ""))
 
     @call
     async def wait(self, job: StoredJob, *, timeout: float) -> StoredJob:
@@ -89,7 +76,7 @@ class Jobs(Resource[M]):
         """
         until, looks = time.monotonic() + timeout, 0
         while True:
-            seen = (await self._transport.call("GET", _of(job.app_id, job.id))).read(_job)
+            seen = await self._get(StoredJob, "apps", job.app_id, "jobs", job.id)
             if seen.ended:
                 return seen
             left = until - time.monotonic()
@@ -111,7 +98,7 @@ class Jobs(Resource[M]):
         """The app's jobs, newest first, or those with exactly this `template`, or these; read page by page.
         Their `context` is left empty: `get` has it. `templates` is the old name of `template`."""
         query = query_of(app=app_id, template=self._names(template, templates))
-        return items(self._transport, "/jobs", query, _page, limit=limit, page_size=page_size)
+        return self._list(list[StoredJob], "jobs", query=query, limit=limit, page_size=page_size)
 
     @listing
     def list_all(
@@ -141,15 +128,17 @@ class Jobs(Resource[M]):
             until=written(until, "until") if until else "",
             grouped="true" if grouped else "",
         )
-        return items(self._transport, "/jobs", query, _page, limit=limit, page_size=page_size)
+        return self._list(list[StoredJob], "jobs", query=query, limit=limit, page_size=page_size)
 
     @listing
     def batches(
         self, app_id: str, job_id: str, *, state: str = "", limit: int | None = None, page_size: int = PAGE_SIZE
     ) -> AsyncGenerator[Batch]:
         """The batches of a job in their order, or only those in this `state`; read page by page."""
-        path, query = f"{_of(app_id, job_id)}/batches", query_of(state=state)
-        return items(self._transport, path, query, _batches, limit=limit, page_size=page_size)
+        query = query_of(state=state)
+        return self._list(
+            list[Batch], "apps", app_id, "jobs", job_id, "batches", query=query, limit=limit, page_size=page_size
+        )
 
     @listing
     def messages(
@@ -157,24 +146,25 @@ class Jobs(Resource[M]):
     ) -> AsyncGenerator[Message]:
         """The messages of a job in the order of its audience, or only those in this `state`; read page by page. Those
         that nobody has called are not among them."""
-        path, query = f"{_of(app_id, job_id)}/messages", query_of(state=state)
-        return items(self._transport, path, query, messages_decoder, limit=limit, page_size=page_size)
+        query = query_of(state=state)
+        return self._list(
+            list[Message], "apps", app_id, "jobs", job_id, "messages", query=query, limit=limit, page_size=page_size
+        )
 
     @call
     async def read_rate(self, app_id: str, job_id: str) -> Rate:
         """How fast a job was, from its start on. Raises `NotFound`."""
-        return (await self._transport.call("GET", f"{_of(app_id, job_id)}/rate")).read(_rate)
+        return await self._get(Rate, "apps", app_id, "jobs", job_id, "rate")
 
     @call
     async def read_samples(self, app_id: str, job_id: str) -> Samples:
         """The records that a job's templates make, as in a preview. Raises `NotFound`."""
-        return (await self._transport.call("GET", f"{_of(app_id, job_id)}/samples")).read(_samples)
+        return await self._get(Samples, "apps", app_id, "jobs", job_id, "samples")
 
     @call
     async def dry_run(self, app_id: str, job_id: str, move: Move) -> MoveFigures:
         """Figures of what a move would do; nothing is done. Raises as `pause`."""
-        path = f"{_of(app_id, job_id)}/{move}"
-        return (await self._transport.call("PUT", path, query=DRY_RUN)).read(figures)
+        return await self._put(MoveFigures, "apps", app_id, "jobs", job_id, move, query=DRY_RUN)
 
     @call
     async def pause(self, app_id: str, job_id: str, *, reason: str = "") -> StoredJob:
@@ -198,33 +188,36 @@ class Jobs(Resource[M]):
     ) -> StoredJob:
         """Send messages of a job again that has ended: those in these states. Raises `NotFound`, and `Conflict` where
         it has not ended, has no such messages, or they are forgotten."""
-        path, content = f"{_of(app_id, job_id)}/retry", encode({"states": list(states)})
-        answer = await self._transport.call("POST", path, content=content, reason=reason, done_before=_CONFLICT)
-        if answer.status != HTTPStatus.CONFLICT:
-            return answer.read(_job)
+        content = encode({"states": list(states)})
+        answer = await self._call(
+            "POST", "apps", app_id, "jobs", job_id, "retry", content=content, reason=reason, done_before=CONFLICT
+        )
+        if answer.status not in CONFLICT:
+            return answer.read(StoredJob)
         # After an attempt whose answer was lost, a job that runs has been taken up again.
         refused = error_of(answer.status, answer.content)
         if refused.field != "status":
             raise refused
-        return (await self._transport.call("GET", _of(app_id, job_id))).read(_job)
+        return await self._get(StoredJob, "apps", app_id, "jobs", job_id)
 
     @call
     async def delete(self, app_id: str, job_id: str, *, reason: str = "") -> None:
         """Delete a job that has ended, with all that is stored of it; where there is much, the server goes on with it
         after its answer, and the job is there until then. Its `idempotency_key` is forgotten: the same `create` sends
         the job again. Raises `NotFound`, `Conflict` where it has not ended."""
-        await self._transport.call("DELETE", _of(app_id, job_id), reason=reason, done_before=_GONE)
+        await self._delete("apps", app_id, "jobs", job_id, reason=reason)
 
-    async def _create(self, app_id: str, job: PushJob | MessageJob, idempotency_key: str, reason: str) -> StoredJob:
-        answer = await self._transport.call(
-            "POST",
-            _of(app_id),
+    async def _start(self, app_id: str, job: PushJob | MessageJob, idempotency_key: str, reason: str) -> StoredJob:
+        return await self._post(
+            StoredJob,
+            "apps",
+            app_id,
+            "jobs",
             query=job.query(),
             content=job.encoded(),
             idempotency_key=idempotency_key,
             reason=reason,
         )
-        return answer.read(_job)
 
     def _names(self, template: str | Sequence[str], templates: Sequence[str]) -> str:
         if templates:
@@ -234,15 +227,8 @@ class Jobs(Resource[M]):
 
     async def _move(self, app_id: str, job_id: str, move: Move, reason: str) -> StoredJob:
         """The second of two moves is forbidden: after an attempt whose answer was lost, the status of the job tells."""
-        path = f"{_of(app_id, job_id)}/{move}"
-        answer = await self._transport.call("PUT", path, reason=reason, done_before=_FORBIDDEN)
-        if answer.status != HTTPStatus.FORBIDDEN:
-            return answer.read(_job)
-        job = (await self._transport.call("GET", _of(app_id, job_id))).read(_job)
-        if job.status != _STATUS[move]:
-            raise error_of(answer.status, answer.content)
-        return job
-
-
-def _of(app_id: str, *job_id: str) -> str:
-    return path_of("apps", app_id, "jobs", *job_id)
+        path = ("apps", app_id, "jobs", job_id)
+        answer = await self._call("PUT", *path, move, reason=reason, done_before=_FORBIDDEN)
+        return await self._settle_move(
+            StoredJob, *path, answer=answer, is_moved=lambda job: job.status == _STATUS[move]
+        )

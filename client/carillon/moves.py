@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
 
 Move = Literal["pause", "resume", "stop"]
@@ -17,6 +16,3 @@ class MoveFigures(Struct, frozen=True, kw_only=True, rename="camel"):
     jobs: int
     devices_not_reached: int | None = None
     unplanned: int | None = None
-
-
-figures = msgspec.json.Decoder(MoveFigures)

@@ -2,11 +2,9 @@
 
 import re
 import sys
-from collections.abc import AsyncGenerator
-from typing import TypeVar
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
-
-import msgspec
 
 from carillon.attempts import Query
 from carillon.errors import CarillonError
@@ -22,19 +20,20 @@ _NEXT = re.compile(r'<([^<>]*)>\s*;\s*rel="?next"?')
 async def items(
     transport: Transport,
     path: str,
-    query: Query,
-    decoder: msgspec.json.Decoder[list[T]],
+    query: Query | None,
+    page: type[list[T]],
     *,
     limit: int | None = None,
     page_size: int = PAGE_SIZE,
+    floats: Callable[[str], Any] = float,
 ) -> AsyncGenerator[T]:
     """All items of a list, or the first `limit`; those that are added behind the current position meanwhile are among
     them. Raises `CarillonError` where a page leads to itself."""
     left = sys.maxsize if limit is None else limit
-    following: Query | None = {**query, "limit": str(min(page_size, left))}
+    following: Query | None = {**(query or {}), "limit": str(min(page_size, left))}
     while following is not None and left > 0:
         answer = await transport.call("GET", path, query=following)
-        for item in answer.read(decoder)[:left]:
+        for item in answer.read(page, floats)[:left]:
             yield item
             left -= 1
         present, following = following, next_query(answer.headers.get("Link", ""))

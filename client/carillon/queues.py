@@ -2,12 +2,9 @@
 
 from collections.abc import AsyncGenerator
 
-import msgspec
 from msgspec import Struct
 
 from carillon.calls import M, Resource, listing
-
-_EVERY = "/queues"
 
 
 class Queue(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -21,14 +18,11 @@ class Queue(Struct, frozen=True, kw_only=True, rename="camel"):
     deliver_rate: float = 0.0
 
 
-_page = msgspec.json.Decoder(list[Queue])
-
-
 class Queues(Resource[M]):
     """The queues. All methods raise `CarillonError`."""
 
     @listing
     async def list(self) -> AsyncGenerator[Queue]:
         """All queues."""
-        for queue in (await self._transport.call("GET", _EVERY)).read(_page):
+        for queue in await self._get(list[Queue], "queues"):
             yield queue

@@ -4,32 +4,21 @@ from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping
 from datetime import datetime
 from http import HTTPStatus
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from carillon.addresses import path_of, query_of
+from carillon.addresses import query_of
 from carillon.bulk import results
 from carillon.calls import M, Resource, call, listing
 from carillon.definitions import BulkResult, DueInstants, Fired, Schedule, ScheduleState, StoredSchedule
 from carillon.encoding import read_decimal
 from carillon.instants import written
-from carillon.paging import PAGE_SIZE, items
+from carillon.paging import PAGE_SIZE
 from carillon.transport import Answer
-
-_EVERY = "/schedules"
-_GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
 
 
 class _Preview(Struct, frozen=True):
     next: tuple[datetime, ...]
-
-
-_schedule = msgspec.json.Decoder(StoredSchedule, float_hook=read_decimal)
-_page = msgspec.json.Decoder(list[StoredSchedule], float_hook=read_decimal)
-_preview = msgspec.json.Decoder(_Preview)
-_due = msgspec.json.Decoder(DueInstants)
-_fired = msgspec.json.Decoder(Fired)
 
 
 class Schedules(Resource[M]):
@@ -39,6 +28,8 @@ class Schedules(Resource[M]):
     `user:<e-mail address>`. From others that is `Forbidden`.
     """
 
+    _floats = staticmethod(read_decimal)
+
     @call
     async def create(self, schedule: Schedule, *, idempotency_key: str = "", reason: str = "") -> StoredSchedule:
         """Make a schedule; one that is there with the same content stays as it is.
@@ -47,8 +38,8 @@ class Schedules(Resource[M]):
             Conflict: the key has another content.
             Invalid: a field breaks a rule, or no instant lies ahead.
         """
-        answer = await self._transport.call(
-            "POST", _EVERY, content=schedule.encoded(), idempotency_key=idempotency_key, reason=reason
+        answer = await self._call(
+            "POST", "schedules", content=schedule.encoded(), idempotency_key=idempotency_key, reason=reason
         )
         return _made(answer)
 
@@ -56,12 +47,12 @@ class Schedules(Resource[M]):
     async def put(self, key: str, schedule: Schedule, *, reason: str = "") -> StoredSchedule:
         """Make a schedule, or replace all that is pending of it; the same content changes nothing. The schedule may
         leave its key out. Raises `Invalid`."""
-        return _made(await self._transport.call("PUT", _one(key), content=schedule.encoded(), reason=reason))
+        return _made(await self._call("PUT", "schedules", key, content=schedule.encoded(), reason=reason))
 
     @call
     async def get(self, key: str, *, namespace: str = "") -> StoredSchedule:
         """A schedule with its next instants and its last outcomes. Raises `NotFound`."""
-        return (await self._transport.call("GET", _one(key), query=query_of(namespace=namespace))).read(_schedule)
+        return await self._get(StoredSchedule, "schedules", key, query=query_of(namespace=namespace))
 
     @listing
     def list(
@@ -78,20 +69,19 @@ class Schedules(Resource[M]):
         read page by page."""
         label = ",".join(f"{name}:{value}" for name, value in (labels or {}).items())
         query = query_of(prefix=prefix, state=state or "", label=label, namespace=namespace)
-        return items(self._transport, _EVERY, query, _page, limit=limit, page_size=page_size)
+        return self._list(list[StoredSchedule], "schedules", query=query, limit=limit, page_size=page_size)
 
     @call
     async def find_due(self, *, within_seconds: int | None = None, namespace: str = "") -> DueInstants:
         """The instants that fire next, at most `within_seconds` from now, by default within a day. `*` means all
         namespaces."""
         query = query_of(namespace=namespace, within="" if within_seconds is None else str(within_seconds))
-        return (await self._transport.call("GET", f"{_EVERY}/due", query=query)).read(_due)
+        return await self._get(DueInstants, "schedules", "due", query=query)
 
     @call
     async def delete(self, key: str, *, namespace: str = "", reason: str = "") -> None:
         """Delete a schedule and all that is pending of it. Raises `NotFound`."""
-        query = query_of(namespace=namespace)
-        await self._transport.call("DELETE", _one(key), query=query, reason=reason, done_before=_GONE)
+        await self._delete("schedules", key, query=query_of(namespace=namespace), reason=reason)
 
     @call
     async def cancel(self, key: str, instant: datetime, *, namespace: str = "", reason: str = "") -> None:
@@ -102,9 +92,8 @@ class Schedules(Resource[M]):
             Conflict: it belongs to a recurrence.
             ValueError: the instant has no time zone.
         """
-        path = f"{_one(key)}/occurrences{path_of(written(instant, 'instant'))}"
         query = query_of(namespace=namespace)
-        await self._transport.call("DELETE", path, query=query, reason=reason, done_before=_GONE)
+        await self._delete("schedules", key, "occurrences", written(instant, "instant"), query=query, reason=reason)
 
     @call
     async def pause(self, key: str, *, namespace: str = "", reason: str = "") -> StoredSchedule:
@@ -120,16 +109,16 @@ class Schedules(Resource[M]):
     @call
     async def fire(self, key: str, *, namespace: str = "", idempotency_key: str = "", reason: str = "") -> Fired:
         """Have the callback done once, now, beside what is planned. Raises `NotFound`."""
-        path, query = f"{_one(key)}/fire", query_of(namespace=namespace)
-        answer = await self._transport.call("POST", path, query=query, idempotency_key=idempotency_key, reason=reason)
-        return answer.read(_fired)
+        query = query_of(namespace=namespace)
+        return await self._post(
+            Fired, "schedules", key, "fire", query=query, idempotency_key=idempotency_key, reason=reason
+        )
 
     @call
     async def preview(self, schedule: Schedule) -> tuple[datetime, ...]:
         """The next 20 instants of a schedule, which is not made; its key, if it has one, tells its delay in the
         window. Raises `Invalid`."""
-        content = schedule.encoded()
-        return (await self._transport.call("POST", f"{_EVERY}/preview", content=content)).read(_preview).next
+        return (await self._post(_Preview, "schedules", "preview", content=schedule.encoded())).next
 
     @listing
     def bulk(
@@ -147,13 +136,9 @@ class Schedules(Resource[M]):
         return results(self._transport, schedules, idempotency_key, reason)
 
     async def _move(self, key: str, move: str, namespace: str, reason: str) -> StoredSchedule:
-        path, query = f"{_one(key)}/{move}", query_of(namespace=namespace)
-        return (await self._transport.call("POST", path, query=query, reason=reason)).read(_schedule)
-
-
-def _one(key: str) -> str:
-    return _EVERY + path_of(key)
+        query = query_of(namespace=namespace)
+        return await self._post(StoredSchedule, "schedules", key, move, query=query, reason=reason)
 
 
 def _made(answer: Answer) -> StoredSchedule:
-    return replace(answer.read(_schedule), created=answer.status == HTTPStatus.CREATED)
+    return replace(answer.read(StoredSchedule, read_decimal), created=answer.status == HTTPStatus.CREATED)

@@ -2,7 +2,6 @@
 
 from datetime import datetime
 
-import msgspec
 from msgspec import Struct
 
 from carillon.addresses import query_of
@@ -22,9 +21,6 @@ class SigningSecret(Struct, frozen=True, kw_only=True):
         return f"SigningSecret(namespace={self.namespace!r}, version={self.version})"
 
 
-_issued = msgspec.json.Decoder(SigningSecret)
-
-
 class SigningSecrets(Resource[M]):
     """The caller's own, or as an admin those of another `namespace`. All methods raise `CarillonError`."""
 
@@ -35,5 +31,4 @@ class SigningSecrets(Resource[M]):
         An attempt whose answer was lost has made one too, which nobody knows; it signs beside this one for a day.
         Raises `Conflict` where the deployment has no signing secret, or where five sign already.
         """
-        query = query_of(namespace=namespace)
-        return (await self._transport.call("POST", "/signing-secrets", query=query, reason=reason)).read(_issued)
+        return await self._post(SigningSecret, "signing-secrets", query=query_of(namespace=namespace), reason=reason)

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from carillon.definitions import ItemError
+from carillon.displays import Result
 from carillon.instants import in_utc
 
 
@@ -44,11 +45,10 @@ class SingleMessage(Struct, frozen=True, kw_only=True, rename="camel", omit_defa
         return f"SingleMessage(credential={self.credential!r}, template={self.template!r})"
 
 
-class SendResult(Struct, frozen=True, kw_only=True):
+class SendResult(Result, frozen=True, kw_only=True):
     """The result of the item with this index: `id` is that of its message, `status` the one that the item would have
     been answered with on its own."""
 
-    index: int
     id: str | None
     status: int
     error: ItemError | None = None

@@ -1,30 +1,24 @@
 """`client.suppressions`: who gets nothing more of an app, and of which of its lists."""
 
-from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable
 from datetime import datetime
 from http import HTTPStatus
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from carillon.addresses import path_of, query_of
+from carillon.addresses import query_of
 from carillon.calls import M, Resource, call, listing
 from carillon.definitions import ItemError
-from carillon.displays import Short
+from carillon.displays import Result, Short
 from carillon.encoding import encode
-from carillon.errors import CarillonError
-from carillon.iterables import each
-from carillon.paging import PAGE_SIZE, items
-from carillon.transport import NDJSON, Transport
+from carillon.paging import PAGE_SIZE
 
 Channel = Literal["mail", "sms", "push", "other"]
 SuppressionCause = Literal["bounce", "complaint", "unsubscribe", "hand"]
 
 ITEMS = 5_000  # the server takes twice as many
-
-_GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
 
 
 class Suppression(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -61,11 +55,10 @@ class StoredSuppression(Short, frozen=True, kw_only=True, rename="camel"):
     created: bool = False
 
 
-class SuppressionResult(Struct, frozen=True, kw_only=True):
+class SuppressionResult(Result, frozen=True, kw_only=True):
     """The result of the item with this index: `status` is the one that the item would have been answered with on its
     own."""
 
-    index: int
     id: str | None
     status: int
     error: ItemError | None = None
@@ -76,11 +69,6 @@ class SuppressionResult(Struct, frozen=True, kw_only=True):
         return self.status == HTTPStatus.CREATED
 
 
-_suppression = msgspec.json.Decoder(StoredSuppression)
-_page = msgspec.json.Decoder(list[StoredSuppression])
-_results = msgspec.json.Decoder(SuppressionResult)
-
-
 class Suppressions(Resource[M]):
     """The suppressions of apps. All methods raise `CarillonError`, `NotFound` where there is no such app."""
 
@@ -89,50 +77,36 @@ class Suppressions(Resource[M]):
         self, app_id: str, *, address: str = "", limit: int | None = None, page_size: int = PAGE_SIZE
     ) -> AsyncGenerator[StoredSuppression]:
         """All of an app, or those of one address, by all channels and of all lists; read page by page."""
-        return items(self._transport, _of(app_id), query_of(address=address), _page, limit=limit, page_size=page_size)
+        return self._list(
+            list[StoredSuppression],
+            "apps",
+            app_id,
+            "suppressions",
+            query=query_of(address=address),
+            limit=limit,
+            page_size=page_size,
+        )
 
     @call
     async def add(self, app_id: str, suppression: Suppression, *, reason: str = "") -> StoredSuppression:
         """Add a suppression: its address gets nothing more. One that is there already stays; a bar takes the place of
         an unsubscription. Raises `Invalid`, also for an address that is none."""
-        answer = await self._transport.call("POST", _of(app_id), content=encode(suppression), reason=reason)
-        return replace(answer.read(_suppression), created=answer.status == HTTPStatus.CREATED)
+        answer = await self._call("POST", "apps", app_id, "suppressions", content=encode(suppression), reason=reason)
+        return replace(answer.read(StoredSuppression), created=answer.status == HTTPStatus.CREATED)
 
     @listing
-    async def add_many(
+    def add_many(
         self, app_id: str, suppressions: Iterable[Suppression] | AsyncIterable[Suppression], *, reason: str = ""
     ) -> AsyncGenerator[SuppressionResult]:
         """As `add`, for many: one result per item, in their order. A bad item does not spoil the others.
 
         They are taken from `suppressions` and sent in chunks as the results are asked for, so their number is not
         bounded."""
-        index, chunk = 0, []
-        async for suppression in each(suppressions, self._transport.runtime):
-            chunk.append(encode(suppression))
-            if len(chunk) == ITEMS:
-                for result in await _send(self._transport, app_id, chunk, reason):
-                    yield replace(result, index=index + result.index)
-                index, chunk = index + len(chunk), []
-        if chunk:
-            for result in await _send(self._transport, app_id, chunk, reason):
-                yield replace(result, index=index + result.index)
+        path = ("apps", app_id, "suppressions", "bulk")
+        return self._send_all(SuppressionResult, suppressions, *path, at_once=ITEMS, reason=reason)
 
     @call
     async def delete(self, app_id: str, suppression_id: str, *, reason: str = "") -> None:
         """Delete a suppression: its address gets messages again. If it was a bar and the recipient has unsubscribed
         too, the unsubscription stays. Raises `NotFound`."""
-        await self._transport.call("DELETE", _of(app_id, suppression_id), reason=reason, done_before=_GONE)
-
-
-def _of(app_id: str, *rest: str) -> str:
-    return path_of("apps", app_id, "suppressions", *rest)
-
-
-async def _send(transport: Transport, app_id: str, chunk: Sequence[bytes], reason: str) -> Sequence[SuppressionResult]:
-    answer = await transport.call(
-        "POST", _of(app_id, "bulk"), content=b"\n".join(chunk), content_type=NDJSON, reason=reason
-    )
-    found = answer.read_lines(_results)
-    if [result.index for result in found] != [*range(len(chunk))]:
-        raise CarillonError("the answer does not tell of every item, in order", status=answer.status)
-    return found
+        await self._delete("apps", app_id, "suppressions", suppression_id, reason=reason)

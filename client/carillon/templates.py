@@ -1,20 +1,14 @@
 """`client.templates`: what the messages of an app say, by name and locale."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from http import HTTPStatus
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
-from carillon.addresses import path_of
-from carillon.calls import M, Resource, call, listing
-from carillon.creations import CONFLICT, Creation
+from carillon.calls import CONFLICT, M, Resource, call, listing
 from carillon.encoding import encode
 from carillon.instants import UpdatedAt
-from carillon.paging import PAGE_SIZE, items
-
-_GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
+from carillon.paging import PAGE_SIZE
 
 
 class Template(Struct, frozen=True, kw_only=True):
@@ -56,56 +50,47 @@ class Rendering(Struct, frozen=True, kw_only=True, rename="camel"):
     valueless_tags: tuple[str, ...] = ()
 
 
-_template = msgspec.json.Decoder(StoredTemplate)
-_page = msgspec.json.Decoder(list[StoredTemplate])
-_rendering = msgspec.json.Decoder(Rendering)
-
-
 class Templates(Resource[M]):
     """The templates of apps. All methods raise `CarillonError`."""
 
     @call
     async def create(self, app_id: str, template: Template, *, reason: str = "") -> StoredTemplate:
         """Make a template. Raises `Invalid`, `Conflict` where the app has one of this name and locale."""
-        content = encode(template)
-        return await self._creation(app_id).create(content, template.is_made_as, reason)
+        path, page = ("apps", app_id, "templates"), list[StoredTemplate]
+        return await self._create(
+            StoredTemplate, page, *path, content=encode(template), reason=reason, is_wanted=template.is_made_as
+        )
 
     @call
     async def create_many(
         self, app_id: str, templates: Sequence[Template], *, reason: str = ""
     ) -> tuple[StoredTemplate, ...]:
         """Make several templates, all or none. Raises as `create`."""
-        answer = await self._transport.call(
-            "POST",
-            _of(app_id),
-            query={"multiple": "true"},
-            content=encode(templates),
-            reason=reason,
-            done_before=CONFLICT,
+        path, page, query = ("apps", app_id, "templates"), list[StoredTemplate], {"multiple": "true"}
+        answer = await self._call(
+            "POST", *path, query=query, content=encode(templates), reason=reason, done_before=CONFLICT
         )
-        if answer.status != HTTPStatus.CONFLICT:
-            made = answer.read(_page)
-            return tuple(made)
-        creation = self._creation(app_id)
-        return tuple([await creation.find(template.is_made_as, answer) for template in templates])
+        if answer.status not in CONFLICT:
+            return tuple(answer.read(page))
+        return tuple([await self._find(page, *path, is_wanted=each.is_made_as, conflict=answer) for each in templates])
 
     @call
     async def get(self, app_id: str, template_id: str) -> StoredTemplate:
         """A template. Raises `NotFound`."""
-        return (await self._transport.call("GET", _of(app_id, template_id))).read(_template)
+        return await self._get(StoredTemplate, "apps", app_id, "templates", template_id)
 
     @listing
     def list(
         self, app_id: str, *, limit: int | None = None, page_size: int = PAGE_SIZE
     ) -> AsyncGenerator[StoredTemplate]:
         """An app's templates, the oldest first; read page by page."""
-        return items(self._transport, _of(app_id), {}, _page, limit=limit, page_size=page_size)
+        return self._list(list[StoredTemplate], "apps", app_id, "templates", limit=limit, page_size=page_size)
 
     @call
     async def update(self, app_id: str, template_id: str, template: Template, *, reason: str = "") -> StoredTemplate:
         """Change a template; without `defaults`, those of before stay. Raises `NotFound`, `Invalid`, `Conflict`."""
-        path, content = _of(app_id, template_id), encode(template)
-        return (await self._transport.call("PUT", path, content=content, reason=reason)).read(_template)
+        content = encode(template)
+        return await self._put(StoredTemplate, "apps", app_id, "templates", template_id, content=content, reason=reason)
 
     @call
     async def render(
@@ -116,17 +101,9 @@ class Templates(Resource[M]):
         named = {"name": template} if isinstance(template, str) else {"template": template, "locale": template.locale}
         chosen = {"locale": locale, "context": context}
         content = encode({**named, **{name: given for name, given in chosen.items() if given}})
-        answer = await self._transport.call("POST", f"{_of(app_id)}/render", content=content)
-        return answer.read(_rendering)
+        return await self._post(Rendering, "apps", app_id, "templates", "render", content=content)
 
     @call
     async def delete(self, app_id: str, template_id: str, *, reason: str = "") -> None:
         """Delete a template. Raises `NotFound`."""
-        await self._transport.call("DELETE", _of(app_id, template_id), reason=reason, done_before=_GONE)
-
-    def _creation(self, app_id: str) -> Creation[StoredTemplate]:
-        return Creation(self._transport, _of(app_id), _template, _page)
-
-
-def _of(app_id: str, *template_id: str) -> str:
-    return path_of("apps", app_id, "templates", *template_id)
+        await self._delete("apps", app_id, "templates", template_id, reason=reason)

@@ -2,21 +2,15 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
-from http import HTTPStatus
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from carillon.addresses import path_of
 from carillon.calls import M, Resource, call, listing
 from carillon.encoding import encode
 from carillon.instants import CreatedAt, in_utc
-from carillon.paging import PAGE_SIZE, items
+from carillon.paging import PAGE_SIZE
 from carillon.users import Role
-
-_EVERY = "/tokens"
-_GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
 
 
 class Token(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -69,10 +63,6 @@ class IssuedToken(StoredToken, frozen=True, kw_only=True, rename="camel"):
         return f"IssuedToken(id={self.id!r}, name={self.name!r})"
 
 
-_issued = msgspec.json.Decoder(IssuedToken)
-_page = msgspec.json.Decoder(list[StoredToken])
-
-
 class Tokens(Resource[M]):
     """The tokens. All methods raise `CarillonError`, and `Forbidden` for who is no admin.
 
@@ -83,13 +73,12 @@ class Tokens(Resource[M]):
     @call
     async def create(self, token: Token, *, reason: str = "") -> IssuedToken:
         """Make a token. Raises `Invalid`."""
-        content = encode(token)
-        return (await self._transport.call("POST", _EVERY, content=content, reason=reason, once=True)).read(_issued)
+        return await self._post(IssuedToken, "tokens", content=encode(token), reason=reason, once=True)
 
     @listing
     def list(self, *, limit: int | None = None, page_size: int = PAGE_SIZE) -> AsyncGenerator[StoredToken]:
         """All tokens, the oldest first, without their secrets; read page by page."""
-        return items(self._transport, _EVERY, {}, _page, limit=limit, page_size=page_size)
+        return self._list(list[StoredToken], "tokens", limit=limit, page_size=page_size)
 
     @call
     async def rotate(
@@ -97,16 +86,12 @@ class Tokens(Resource[M]):
     ) -> IssuedToken:
         """Give a token another secret; the one before stays good for `overlap_seconds`. All else stays, but for
         `expires_at`, if it is given. Raises `NotFound`, `Conflict` where the token has expired."""
-        path, end = f"{_one(token_id)}/rotate", expires_at and in_utc(expires_at, "expires_at")
+        end = expires_at and in_utc(expires_at, "expires_at")
         body = {"overlapSeconds": overlap_seconds, **({"expiresAt": end} if end else {})}
         content = encode(body)
-        return (await self._transport.call("POST", path, content=content, reason=reason, once=True)).read(_issued)
+        return await self._post(IssuedToken, "tokens", token_id, "rotate", content=content, reason=reason, once=True)
 
     @call
     async def revoke(self, token_id: str, *, reason: str = "") -> None:
         """End a token and pause all that it has scheduled. Raises `NotFound`."""
-        await self._transport.call("DELETE", _one(token_id), reason=reason, done_before=_GONE)
-
-
-def _one(token_id: str) -> str:
-    return _EVERY + path_of(token_id)
+        await self._delete("tokens", token_id, reason=reason)

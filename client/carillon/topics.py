@@ -1,29 +1,19 @@
 """`client.topics`: what events are published on, and publishing them."""
 
-from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable
 from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import replace
 
-from carillon.addresses import path_of
 from carillon.calls import M, Resource, call, listing
 from carillon.definitions import ItemError
+from carillon.displays import Result
 from carillon.encoding import encode
-from carillon.errors import CarillonError
-from carillon.iterables import each
-from carillon.paging import PAGE_SIZE, items
-from carillon.transport import NDJSON, Transport
+from carillon.paging import PAGE_SIZE
 
 ITEMS = 5_000  # the server takes twice as many
-BODY_BYTES = 8 * 2**20  # half of what it takes
-
-Lines = list[bytes]
-
-_GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
 
 
 class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -38,10 +28,9 @@ class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
     data: Any = UNSET
 
 
-class PublishedEvent(Struct, frozen=True, kw_only=True):
+class PublishedEvent(Result, frozen=True, kw_only=True):
     """The result of the event with this index. With the status 202 the log has it, by this id."""
 
-    index: int
     id: str | None
     status: int
     error: ItemError | None = None
@@ -76,13 +65,6 @@ class Pressure(Struct, frozen=True, kw_only=True):
     log_lag: int
 
 
-_topic = msgspec.json.Decoder(Topic)
-_page = msgspec.json.Decoder(list[Topic])
-_results = msgspec.json.Decoder(PublishedEvent)
-_one_result = msgspec.json.Decoder(list[PublishedEvent])
-_pressure = msgspec.json.Decoder(Pressure)
-
-
 class Topics(Resource[M]):
     """The topics of the bus. All methods raise `CarillonError`, and `Forbidden` for what only the owner of a topic may
     do."""
@@ -90,12 +72,12 @@ class Topics(Resource[M]):
     @listing
     def list(self, *, limit: int | None = None, page_size: int = PAGE_SIZE) -> AsyncGenerator[Topic]:
         """All topics by name, read page by page."""
-        return items(self._transport, path_of("bus", "topics"), {}, _page, limit=limit, page_size=page_size)
+        return self._list(list[Topic], "bus", "topics", limit=limit, page_size=page_size)
 
     @call
     async def get(self, topic: str) -> Topic:
         """A topic. Raises `NotFound`."""
-        return (await self._transport.call("GET", _of(topic))).read(_topic)
+        return await self._get(Topic, "bus", "topics", topic)
 
     @call
     async def put(
@@ -112,56 +94,31 @@ class Topics(Resource[M]):
         it is to be private and others subscribe to it."""
         given = {"description": description, "private": private, "owner": owner}
         content = encode({name: value for name, value in given.items() if value is not UNSET})
-        return (await self._transport.call("PUT", _of(topic), content=content, reason=reason)).read(_topic)
+        return await self._put(Topic, "bus", "topics", topic, content=content, reason=reason)
 
     @call
     async def delete(self, topic: str, *, reason: str = "") -> None:
         """Delete a topic, and take it from every subscription. Raises `NotFound`."""
-        await self._transport.call("DELETE", _of(topic), reason=reason, done_before=_GONE)
+        await self._delete("bus", "topics", topic, reason=reason)
 
     @call
     async def publish(self, topic: str, event: Event) -> PublishedEvent:
         """Publish an event, on a topic that belongs to the namespace that does so first. It is not attempted again once
         an attempt may have reached the server: `Unavailable` then means that it may be published. A caller that
         publishes it again gives it the same `id`, by which receivers recognize it. Raises `Invalid`."""
-        answer = await self._transport.call("POST", _of(topic, "events"), content=encode(event), once=True)
-        return answer.read(_one_result)[0]
+        answer = await self._call("POST", "bus", "topics", topic, "events", content=encode(event), once=True)
+        return answer.read(list[PublishedEvent])[0]
 
     @listing
-    async def publish_many(
+    def publish_many(
         self, topic: str, events: Iterable[Event] | AsyncIterable[Event]
     ) -> AsyncGenerator[PublishedEvent]:
         """As `publish`, for many: one result per event, in their order. A bad event does not spoil the others.
 
         They are taken from `events` and sent in chunks as the results are asked for, so their number is not bounded."""
-        chunk: Lines = []
-        index = size = 0
-        async for event in each(events, self._transport.runtime):
-            line = encode(event)
-            if chunk and (len(chunk) == ITEMS or size + len(line) >= BODY_BYTES):
-                for result in await _send(self._transport, topic, chunk):
-                    yield replace(result, index=index + result.index)
-                index, size, chunk = index + len(chunk), 0, []
-            chunk.append(line)
-            size += len(line) + 1
-        if chunk:
-            for result in await _send(self._transport, topic, chunk):
-                yield replace(result, index=index + result.index)
+        return self._send_all(PublishedEvent, events, "bus", "topics", topic, "events", at_once=ITEMS, once=True)
 
     @call
     async def pressure(self) -> Pressure:
         """How much waits on the bus."""
-        return (await self._transport.call("GET", path_of("bus", "pressure"))).read(_pressure)
-
-
-def _of(topic: str, *rest: str) -> str:
-    return path_of("bus", "topics", topic, *rest)
-
-
-async def _send(transport: Transport, topic: str, chunk: Sequence[bytes]) -> Sequence[PublishedEvent]:
-    path, content = _of(topic, "events"), b"\n".join(chunk)
-    answer = await transport.call("POST", path, content=content, content_type=NDJSON, once=True)
-    found = answer.read_lines(_results)
-    if [result.index for result in found] != [*range(len(chunk))]:
-        raise CarillonError("the answer does not tell of every event, in order", status=answer.status)
-    return found
+        return await self._get(Pressure, "bus", "pressure")

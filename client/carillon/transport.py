@@ -10,9 +10,9 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from http import HTTPStatus
-from typing import TypeVar
+from typing import Any, TypedDict, TypeVar
 from urllib.parse import quote, urlencode
 
 import httpx
@@ -22,6 +22,7 @@ from msgspec import Struct, field
 from carillon.addresses import check_headers, split_credentials
 from carillon.attempts import Failed, Query, Reached, Request, without_query
 from carillon.connections import Connections
+from carillon.displays import Result
 from carillon.early_answers import EXPECT
 from carillon.errors import CarillonError, error_of
 from carillon.files import File
@@ -38,6 +39,21 @@ Content = bytes | AsyncIterator[bytes] | Iterator[bytes]
 T = TypeVar("T")
 
 
+R = TypeVar("R", bound=Result)
+
+
+class CallOptions(TypedDict, total=False):
+    """The options of `Transport.call`."""
+
+    query: Query | None
+    content: bytes
+    content_type: str
+    idempotency_key: str
+    reason: str
+    done_before: frozenset[int]
+    once: bool
+
+
 class Answer(Struct, frozen=True):
     """An answer that is no error."""
 
@@ -45,15 +61,24 @@ class Answer(Struct, frozen=True):
     headers: Mapping[str, str]
     content: bytes
 
-    def read(self, decoder: msgspec.json.Decoder[T]) -> T:
-        """The body. Raises `CarillonError` where it is none of Carillon's."""
+    def read(self, kind: type[T], floats: Callable[[str], Any] = float) -> T:
+        """The body. Raises `CarillonError` if it is not of this kind."""
         with _readable(self.status):
-            return decoder.decode(self.content)
+            value: T = _decoder_of(kind, floats).decode(self.content)  # type: ignore[arg-type]  # a type is hashable
+        return value
 
-    def read_lines(self, decoder: msgspec.json.Decoder[T]) -> list[T]:
-        """The body, a value a line. As `read`."""
+    def read_lines(self, kind: type[R], count: int) -> list[R]:
+        """The body, a result a line: one for each of `count` items. As `read`."""
         with _readable(self.status):
-            return decoder.decode_lines(self.content)
+            found: list[R] = _decoder_of(kind, float).decode_lines(self.content)
+        if [result.index for result in found] != [*range(count)]:
+            raise CarillonError("the answer does not tell of every item, in order", status=self.status)
+        return found
+
+
+@cache
+def _decoder_of(kind: Any, floats: Callable[[str], Any]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind, float_hook=floats)
 
 
 class _Upload(Struct, frozen=True, kw_only=True):

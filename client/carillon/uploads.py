@@ -2,7 +2,6 @@
 
 import uuid
 
-import msgspec
 from msgspec import Struct, field
 
 from carillon.addresses import path_of, query_of
@@ -46,11 +45,6 @@ class _Place(Struct, frozen=True):
     csv_path: str = field(name="csvPath")
 
 
-_place = msgspec.json.Decoder(_Place)
-_part = msgspec.json.Decoder(UploadPart)
-_upload = msgspec.json.Decoder(Upload)
-
-
 class Uploads(Resource[M]):
     """Files for push jobs."""
 
@@ -76,7 +70,7 @@ class Uploads(Resource[M]):
         """
         async with file_of(source, self._transport.runtime) as file:
             file.report(on_progress)
-            return (await self._transport.upload("/uploadurl", _url, file)).read(_place).csv_path
+            return (await self._transport.upload("/uploadurl", _url, file)).read(_Place).csv_path
 
     @call
     async def upload_csv(
@@ -96,14 +90,14 @@ class Uploads(Resource[M]):
             digest = await file.digest(self._transport.runtime)
             file.report(on_progress)
             upload_id = str(uuid.uuid5(_OURS, f"{app_id}/{digest}/{SLICE_BYTES}"))
-            there = await self._find(app_id, upload_id)
+            there = await self._find_begun(app_id, upload_id)
             if there is not None and there.completed:
                 return there
             try:
                 await self._send_missing(app_id, upload_id, file, there, on_progress)
                 return await self._complete(app_id, upload_id, file.size, reason)
             except Conflict:  # somebody else sends the same, and was faster
-                there = await self._get(app_id, upload_id)
+                there = await self._read(app_id, upload_id)
                 if not there.completed:
                     raise
                 return there
@@ -119,12 +113,12 @@ class Uploads(Resource[M]):
             Invalid: the part is empty or too large, or the file would be.
         """
         async with file_of(source, self._transport.runtime) as file:
-            return await self._put(app_id, part, file, upload_id)
+            return await self._send_part(app_id, part, file, upload_id)
 
     @call
     async def get(self, app_id: str, upload_id: str) -> Upload:
         """An upload, and which parts of it are there. Raises `NotFound`."""
-        return await self._get(app_id, upload_id)
+        return await self._read(app_id, upload_id)
 
     @call
     async def complete(self, app_id: str, upload_id: str, *, size: int | None = None, reason: str = "") -> Upload:
@@ -137,12 +131,11 @@ class Uploads(Resource[M]):
         """
         return await self._complete(app_id, upload_id, size, reason)
 
-    async def _find(self, app_id: str, upload_id: str) -> Upload | None:
-        """The upload, if it has begun. Raises `NotFound` where the API is older than uploads in parts."""
+    async def _find_begun(self, app_id: str, upload_id: str) -> Upload | None:
         try:
-            return await self._get(app_id, upload_id)
+            return await self._read(app_id, upload_id)
         except NotFound as error:
-            if error.field is None:
+            if error.field is None:  # it is the path that is unknown
                 raise
             return None
 
@@ -153,27 +146,26 @@ class Uploads(Resource[M]):
         sent = 0
         for number, part in enumerate(file.slices(SLICE_BYTES), 1):
             if known.get(number) != part.size:
-                await self._put(app_id, number, part, upload_id)
+                await self._send_part(app_id, number, part, upload_id)
             sent += part.size
             if on_progress is not None:
                 on_progress(sent, file.size)
 
-    async def _put(self, app_id: str, number: int, part: File, upload_id: str) -> UploadPart:
+    async def _send_part(self, app_id: str, number: int, part: File, upload_id: str) -> UploadPart:
         query = query_of(part=str(number), upload=upload_id)
-        return (await self._transport.send_file("PUT", _of(app_id), query, part)).read(_part)
+        return (await self._transport.send_file("PUT", path_of("apps", app_id, "uploads"), query, part)).read(
+            UploadPart
+        )
 
-    async def _get(self, app_id: str, upload_id: str) -> Upload:
-        return (await self._transport.call("GET", _of(app_id, upload_id))).read(_upload)
+    async def _read(self, app_id: str, upload_id: str) -> Upload:
+        return await self._get(Upload, "apps", app_id, "uploads", upload_id)
 
     async def _complete(self, app_id: str, upload_id: str, size: int | None, reason: str) -> Upload:
         content = b"" if size is None else encode({"bytes": size})
-        path = _of(app_id, upload_id, "complete")
-        return (await self._transport.call("POST", path, content=content, reason=reason)).read(_upload)
+        return await self._post(
+            Upload, "apps", app_id, "uploads", upload_id, "complete", content=content, reason=reason
+        )
 
 
 def _url(told: Answer) -> str:
-    return told.read(_place).url
-
-
-def _of(app_id: str, *rest: str) -> str:
-    return path_of("apps", app_id, "uploads", *rest)
+    return told.read(_Place).url

@@ -1,21 +1,14 @@
 """`client.users`: the people who may call. For admins only."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from http import HTTPStatus
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
 
-from carillon.addresses import path_of
 from carillon.calls import M, Resource, call, listing
-from carillon.creations import Creation
 from carillon.encoding import encode
 from carillon.instants import UpdatedAt
-from carillon.paging import PAGE_SIZE, items
-
-_EVERY = "/users"
-_GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
+from carillon.paging import PAGE_SIZE
 
 Role = Literal["viewer", "operator", "admin"]
 
@@ -50,40 +43,32 @@ class StoredUser(UpdatedAt, frozen=True, kw_only=True, rename="camel"):
     created_by: str
 
 
-_user = msgspec.json.Decoder(StoredUser)
-_page = msgspec.json.Decoder(list[StoredUser])
-
-
 class Users(Resource[M]):
     """The users. All methods raise `CarillonError`, and `Forbidden` for who is no admin."""
 
     @call
     async def create(self, user: User, *, reason: str = "") -> StoredUser:
         """Let a person in. Raises `Invalid`, `Conflict` where there is one with this address."""
-        creation = Creation(self._transport, _EVERY, _user, _page)
-        return await creation.create(encode(user), user.is_made_as, reason)
+        return await self._create(
+            StoredUser, list[StoredUser], "users", content=encode(user), reason=reason, is_wanted=user.is_made_as
+        )
 
     @call
     async def get(self, user_id: str) -> StoredUser:
         """A user. Raises `NotFound`."""
-        return (await self._transport.call("GET", _one(user_id))).read(_user)
+        return await self._get(StoredUser, "users", user_id)
 
     @listing
     def list(self, *, limit: int | None = None, page_size: int = PAGE_SIZE) -> AsyncGenerator[StoredUser]:
         """All users, the oldest first; read page by page."""
-        return items(self._transport, _EVERY, {}, _page, limit=limit, page_size=page_size)
+        return self._list(list[StoredUser], "users", limit=limit, page_size=page_size)
 
     @call
     async def update(self, user_id: str, user: User, *, reason: str = "") -> StoredUser:
         """Give a user exactly these rights; their address stays what it is. Raises `NotFound`, `Invalid`."""
-        content = encode(user)
-        return (await self._transport.call("PUT", _one(user_id), content=content, reason=reason)).read(_user)
+        return await self._put(StoredUser, "users", user_id, content=encode(user), reason=reason)
 
     @call
     async def delete(self, user_id: str, *, reason: str = "") -> None:
         """Delete a user and pause all that they have scheduled. Raises `NotFound`, `Conflict` for the first admin."""
-        await self._transport.call("DELETE", _one(user_id), reason=reason, done_before=_GONE)
-
-
-def _one(user_id: str) -> str:
-    return _EVERY + path_of(user_id)
+        await self._delete("users", user_id, reason=reason)

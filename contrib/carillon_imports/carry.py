@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from carillon_imports.kinds import ImportedKind, Reasons
-from carillon_imports.progress import ImportDisplay
+from carillon_imports.progress import Show
 from carillon_imports.report import ImportTally, Thing
 from carillon_imports.verdicts import (
     BROUGHT,
@@ -40,7 +40,7 @@ class Carrier(Generic[R, T]):
         self._tally = tally
         self._dry_run = dry_run
 
-    async def carry(self, pages: AsyncIterator[list[R]], shown: ImportDisplay) -> None:
+    async def carry(self, pages: AsyncIterator[list[R]], show: Show) -> None:
         """Bring all rows of these pages.
 
         Raises:
@@ -54,7 +54,7 @@ class Carrier(Generic[R, T]):
                     Thing(self._kind.name, self._kind.shown_id(row), self._kind.label(row)), verdicts[row.id]
                 )
             done += len(rows)
-            shown.show(self._kind.name, done)
+            show(self._kind.name, done)
 
     async def _page(self, rows: Sequence[R]) -> Verdicts:
         ids = [row.id for row in rows]

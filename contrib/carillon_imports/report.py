@@ -53,7 +53,6 @@ class ImportTally:
         return sum(count for (name, which), count in self._counts.items() if which is fate and table in {"", name})
 
     def text(self, tables: Sequence[str]) -> str:
-        """The table of counts, and the things that were not imported, by reason."""
         return "\n".join([*self._table(tables), *(line for fate in _TITLES for line in self._reason_lines(fate))])
 
     def _key(self, thing: Thing, verdict: ImportVerdict) -> tuple[Fate, str, str]:

@@ -51,7 +51,7 @@ CHANGED_MEANWHILE = ImportVerdict(Fate.LEFT, "was changed here during the import
 NOT_OURS = ImportVerdict(Fate.SKIPPED, "another one of this name or id is here already, and no import brought it")
 
 
-def digest(value: Struct, *, without: tuple[str, ...] = ()) -> str:
+def digest(value: object, *, without: tuple[str, ...] = ()) -> str:
     """The digest of a thing, which differs for a later version. Empty fields do not count, so a new field of a later
     release changes nothing."""
     fields: dict[str, Any] = msgspec.to_builtins(value)

@@ -1,32 +1,23 @@
 """The options for apps and roles of users and tokens."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from services.cli import complete
 from services.cli.names import find_app
-from services.cli.options import pairs
+from services.cli.options import join, pairs
 from services.cli.output.tables import Json
 from services.cli.session import Session
 
-Function = Callable[..., Any]
-
-_OPTIONS = (
+access_options = join(
     click.option("--admin", "is_admin", is_flag=True, help="Make an admin, who may do everything."),
     click.option("--allow", "apps", multiple=True, metavar="APP", shell_complete=complete.apps,
                  help="Make an admin of this app."),
     pairs("--role", "roles", metavar="OF=ROLE",
           help="Give a role: viewer, operator or admin of '*', app/APP (id or name) or namespace/NAMESPACE."),
 )  # fmt: skip
-
-
-def access_options(function: Function) -> Function:
-    """Add the options for rights to a verb, which passes them on to `access_body`."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
 
 
 def access_body(

@@ -1,7 +1,7 @@
 """The API as the verbs use it: by path, with JSON as it is. So fields of a newer API are shown too, and `--json` prints
 the answer. Attempts, errors, idempotency keys, pages and uploads are the client's."""
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any, Self
 
@@ -10,11 +10,11 @@ import msgspec
 from carillon.addresses import path_of
 from carillon.blocking_runtime import BlockingRuntime
 from carillon.bus_deliveries import BusDeliveries
-from carillon.calls import Resource, Sync, call, listing, run
+from carillon.calls import GONE, Sync, iterate, run
 from carillon.encoding import encode
 from carillon.jobs import Jobs
 from carillon.paging import items
-from carillon.transport import Answer, Transport
+from carillon.transport import Transport
 from carillon.uploads import Uploads
 from shared.domain.plain_words import decode_but
 
@@ -26,33 +26,6 @@ REASON = "x-carillon-reason"
 
 Json = dict[str, Any]
 
-_GONE = frozenset({404})
-_page = msgspec.json.Decoder(list[msgspec.Raw])
-_any = msgspec.json.Decoder(msgspec.Raw)
-
-
-class _Routes(Resource[Sync]):
-    """Every route, as a resource of the client."""
-
-    @call
-    async def ask(
-        self,
-        method: str,
-        path: str,
-        query: dict[str, str],
-        content: bytes,
-        done_before: frozenset[int],
-        once: bool,
-    ) -> Answer:
-        return await self._transport.call(
-            method, path, query=query, content=content, done_before=done_before, once=once
-        )
-
-    @listing
-    async def list(self, path: str, query: dict[str, str], limit: int | None) -> AsyncGenerator[Json]:
-        async for item in items(self._transport, path, query, _page, limit=limit, page_size=PAGE):
-            yield decode_but(bytes(item))
-
 
 class Api:
     """A deployment's API, until it is closed. It raises the client's errors: `CarillonError`, and `ValueError` for an
@@ -60,7 +33,6 @@ class Api:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._routes = _Routes(transport)
         self.jobs: Jobs[Sync] = Jobs(transport)
         self.uploads: Uploads[Sync] = Uploads(transport)
         self.bus_deliveries: BusDeliveries[Sync] = BusDeliveries(transport)
@@ -94,12 +66,14 @@ class Api:
 
     def header(self, name: str, *path: str, **query: Any) -> str:
         """A header of the answer to a GET; `""` without it."""
-        answer = self._routes.ask("GET", path_of(*path), _query(query), b"", frozenset(), False)
-        return answer.headers.get(name, "")
+        return run(self._transport.call("GET", path_of(*path), query=_query(query))).headers.get(name, "")
 
     def items(self, *path: str, limit: int | None = None, **query: Any) -> Iterator[Json]:
         """The items of a list, page by page, at most `limit`."""
-        return self._routes.list(path_of(*path), _query(query), limit or None)
+        found = items(
+            self._transport, path_of(*path), _query(query), list[msgspec.Raw], limit=limit or None, page_size=PAGE
+        )
+        return (decode_but(bytes(item)) for item in iterate(found))
 
     def post(self, *path: str, body: Any = None, once: bool = False, **query: Any) -> Any:
         """The answer to a POST. With `once` it is not repeated if it may have arrived."""
@@ -107,23 +81,22 @@ class Api:
 
     def create(self, *path: str, body: Any) -> tuple[Any, bool]:
         """The answer to a POST that leaves a thing with the same content as it is, and whether it made one."""
-        answer = self._routes.ask("POST", path_of(*path), {}, encode(body), frozenset(), False)
-        return decode_but(bytes(answer.read(_any))), answer.status == HTTPStatus.CREATED
+        answer = run(self._transport.call("POST", path_of(*path), content=encode(body)))
+        return decode_but(bytes(answer.read(msgspec.Raw))), answer.status == HTTPStatus.CREATED
 
     def end(self, *path: str, **query: Any) -> Any:
         """The answer to a POST that removes a thing: if an earlier attempt may have arrived, a missing thing is
         success."""
-        return self._send("POST", path, query, done_before=_GONE)
+        return self._send("POST", path, query, done_before=GONE)
 
     def put(self, *path: str, body: Any = None, once: bool = False, **query: Any) -> Any:
         """The answer to a PUT; `once` as for a POST."""
         return self._send("PUT", path, query, body, once=once)
 
     def delete(self, *path: str, **query: Any) -> None:
-        self._send("DELETE", path, query, done_before=_GONE)
+        self._send("DELETE", path, query, done_before=GONE)
 
     def redact(self, app_id: str, recipient: str) -> Json:
-        """Redact the messages to a recipient."""
         redacted: Json = self._send("DELETE", ("apps", app_id, "recipients"), {"address": recipient})
         return redacted
 
@@ -138,8 +111,13 @@ class Api:
         once: bool = False,
     ) -> Any:
         content = b"" if body is None else encode(body)
-        answer = self._routes.ask(method, path_of(*path), _query(query), content, done_before, once)
-        return decode_but(bytes(answer.read(_any))) if answer.content and answer.status not in done_before else {}
+        call = self._transport.call(
+            method, path_of(*path), query=_query(query), content=content, done_before=done_before, once=once
+        )
+        answer = run(call)
+        if not answer.content or answer.status in done_before:
+            return {}
+        return decode_but(bytes(answer.read(msgspec.Raw)))
 
 
 def _query(given: dict[str, Any]) -> dict[str, str]:

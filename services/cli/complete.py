@@ -98,6 +98,5 @@ apps, jobs, groups, templates, schedules = of(_apps), of(_jobs), of(_groups), of
 credentials = of(_credentials)
 dead_letters = _ids("dead-letters", word="key")
 bulk = _ids("bulk-actions", word="act")
-queues = of(lambda session, _: ((queue["name"], str(queue["ready"])) for queue in session.api.get("queues")))
 users = of(lambda session, _: ((user["email"], user["id"]) for user in session.api.items("users")))
 tokens = of(lambda session, _: ((token["name"], token["id"]) for token in session.api.items("tokens")))

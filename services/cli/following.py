@@ -53,7 +53,6 @@ class DeliveryFollower:
         return self._ask(lambda: [*self._list(since=self._since, limit=0)])[::-1]
 
     def pass_by(self, found: FoundDelivery) -> None:
-        """Continue after this one."""
         self._since, self._last = str(found.sequence), found
 
     def read(self, found: FoundDelivery) -> WholeBusDelivery | str:
@@ -78,7 +77,7 @@ class DeliveryFollower:
             try:
                 answer = question()
             except CarillonError as error:
-                if not _is_temporary(error):
+                if not isinstance(error, Unavailable) and (error.status or 0) < HTTPStatus.INTERNAL_SERVER_ERROR:
                     raise
                 if not is_away:
                     self._session.out.tell(f"The API is away: {error}. It is asked again until it answers.")
@@ -94,7 +93,3 @@ def _follows_anew(newest: FoundDelivery, last: FoundDelivery) -> bool:
     """Whether the count has begun anew since the last one. The newest may also be an old one that is still open, if all
     later ones are removed."""
     return newest.sequence <= last.sequence and newest.cut_at > last.cut_at
-
-
-def _is_temporary(error: CarillonError) -> bool:
-    return isinstance(error, Unavailable) or (error.status or 0) >= HTTPStatus.INTERNAL_SERVER_ERROR

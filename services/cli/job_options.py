@@ -1,6 +1,6 @@
 """The options of `create` and `preview` for a job, and the body made of them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,14 +9,12 @@ import click
 from click.core import ParameterSource
 
 from services.cli import complete
-from services.cli.options import Count, Instant, JsonText, Number, Start, pairs
+from services.cli.options import Count, Instant, JsonText, Number, Start, join, pairs
 from services.cli.output.times import read_local
 from services.cli.session import Session
 from services.cli.uploading import upload_file
 
-Function = Callable[..., Any]
-
-_OPTIONS = (
+job_options = join(
     click.option("--template", "templates", multiple=True, required=True, metavar="NAME",
                  shell_complete=complete.templates,
                  help="Name of a template; may be given several times: each user gets one of them."),
@@ -40,7 +38,7 @@ _OPTIONS = (
 localized_option = click.option(
     "--localized", is_flag=True, help="Send at the time of --at in each recipient's zone, as `groups create` does."
 )
-_OF_MESSAGES = (
+message_options = join(
     click.option("--credential", default="", metavar="NAME", shell_complete=complete.credentials,
                  help="Send messages by this provider account (name or id), in place of --service."),
     click.option("--recipient-column", default="", metavar="COLUMN",
@@ -80,20 +78,6 @@ OF_MESSAGES: Mapping[str, str] = {
     "max_recipients": "maxRecipients",
 }
 """The options for jobs by a credential, and their fields."""
-
-
-def job_options(function: Function) -> Function:
-    """Add the options of a job to a verb, which passes them on to `job_body`."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
-
-
-def message_options(function: Function) -> Function:
-    """Add the options of a job by a credential to a verb, which passes them on to `message_fields`."""
-    for option in reversed(_OF_MESSAGES):
-        function = option(function)
-    return function
 
 
 def message_fields(context: click.Context, **chosen: Any) -> dict[str, Any]:

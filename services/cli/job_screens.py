@@ -48,6 +48,11 @@ _MESSAGE_COLUMNS = (
     TableColumn("BYTES", lambda sample: sample["bytes"], "number"),
     TableColumn("MESSAGE", lambda sample: "too long" if sample["content"] is None else as_json(sample["content"])),
 )
+_START_COLUMNS = (
+    TableColumn("ZONE", lambda zone: zone["zone"], "word"),
+    start_column(),
+    TableColumn("DEVICES", lambda zone: zone["devices"], "number"),
+)
 _ZONE_COLUMNS = (
     TableColumn("ZONE", lambda zone: zone["tz"], "word"),
     TableColumn("DEVICES", lambda zone: zone["devices"], "number"),
@@ -81,18 +86,9 @@ def tell_warnings(session: Session, job: Json) -> None:
         session.out.tell(f"Warning: {warning}")
 
 
-def _start_columns() -> Sequence[TableColumn]:
-    return (
-        TableColumn("ZONE", lambda zone: zone["zone"], "word"),
-        start_column(),
-        TableColumn("DEVICES", lambda zone: zone["devices"], "number"),
-    )
-
-
 def show_samples(session: Session, app_id: str, job_id: str) -> None:
     """Show the messages made by the templates of a job."""
-    answer = session.api.get("apps", app_id, "jobs", job_id, "samples")
-    samples = answer["samples"] if isinstance(answer, dict) else answer
+    samples = session.api.get("apps", app_id, "jobs", job_id, "samples")["samples"]
     session.out.show_list(samples, _SAMPLE_COLUMNS, id="templateName", limit=0)
 
 
@@ -178,7 +174,7 @@ def _show_preview(out: Output, preview: Json) -> None:
         return
     if starts := [zone for zone in preview["zones"] if zone["devices"] != 0]:
         out.write("")
-        out.show_table(_start_columns(), starts)
+        out.show_table(_START_COLUMNS, starts)
     elif preview["audience"] and len(preview["audience"]["zones"]) > 1:
         out.write("")
         out.show_table(_ZONE_COLUMNS, preview["audience"]["zones"])

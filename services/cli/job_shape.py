@@ -67,7 +67,7 @@ def state_in_list(job: Json) -> str:
 
 
 def name_of(job: Json) -> str:
-    """The name of a job or group; a server of 0.1 gives only that of the template."""
+    """The name of a job or group."""
     return str(job.get("name") or job["templateName"])
 
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import islice
 from typing import Any
 
 import click
@@ -95,7 +94,7 @@ def find_job(session: Session, typed: str, *, among: Collection[str] = ()) -> tu
     if session.app and UUID.fullmatch(typed):
         return find_app(session), typed
     see = f"{_how_to_name('job')} `carillon groups show` shows a localized push."
-    jobs = [_with_name(job) for job in newest_jobs(session, limit=SEARCHED)]
+    jobs = [*newest_jobs(session, limit=SEARCHED)]
     job = _pick_among(among, typed, jobs, what="job", names=("id", "name", "templateName"), see=see, about=_about_job)
     return str(job["appId"]), str(job["id"])
 
@@ -104,7 +103,7 @@ def find_group(session: Session, typed: str, *, among: Collection[str] = ()) -> 
     """The app's id and the group's. A name means a group with a job in one of the states in `among`, if any."""
     if session.app and UUID.fullmatch(typed):
         return find_app(session), typed
-    zones = [_with_name(job) for job in newest_jobs(session, limit=SEARCHED) if job["zone"]]
+    zones = [job for job in newest_jobs(session, limit=SEARCHED) if job["zone"]]
     names, see = ("jobGroupId", "name", "templateName"), _how_to_name("group")
     job = _pick_among(among, typed, zones, what="group", names=names, see=see, about=name_of)
     return str(job["appId"]), str(job["jobGroupId"])
@@ -155,24 +154,10 @@ def newest_jobs(
 ) -> Iterator[Json]:
     """The jobs of the named app, or of all, newest first, made from `since` to before `until`. With `grouped`, a
     localized push counts as one."""
-    from carillon.errors import NotFound
-    from services.cli import last_release
-
     app_id = find_app(session) if session.app else None
     times = {"since": since and since.isoformat(), "until": until and until.isoformat()}
-    try:
-        flags = {"grouped": "true"} if grouped else {}
-        yield from session.api.items("jobs", app=app_id, limit=limit, **times, **flags, **query)
-    except NotFound as error:
-        if error.field is not None:
-            raise
-        jobs = last_release.newest_jobs(session.api, app_id, since=since, until=until, grouped=grouped, **query)
-        yield from islice(jobs, limit or None)
-
-
-def _with_name(job: Json) -> Json:
-    """The job with a name, which a server of 0.1 lacks."""
-    return {**job, "name": name_of(job)}
+    flags = {"grouped": "true"} if grouped else {}
+    return session.api.items("jobs", app=app_id, limit=limit, **times, **flags, **query)
 
 
 def _about_job(job: Json) -> str:

@@ -16,6 +16,17 @@ from shared.domain.plain_words import HANDED_ON, Paths, decode_but, find_json_fa
 Decorate = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
+def join(*options: Decorate) -> Decorate:
+    """A decorator that adds all these options to a verb."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
 class Count(click.IntRange):
     """A whole number within bounds."""
 

@@ -53,7 +53,31 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "completion": "Print the completion script of a shell.",
     },
 }
-"""The nouns of a running deployment, each with its sentence in the help; in `verbs/<noun>.py`."""
+"""The nouns of a running deployment, each with its sentence in the help."""
+
+_CHAPTERS = {
+    "apps": "services.cli.verbs.apps",
+    "users": "services.cli.verbs.users",
+    "tokens": "services.cli.verbs.tokens",
+    "sessions": "services.cli.verbs.sessions",
+    "namespaces": "services.cli.verbs.namespaces",
+    "signing_secrets": "services.cli.verbs.signing_secrets",
+    "events": "services.cli.verbs.events",
+    "suppressions": "services.cli.verbs.suppressions",
+    "topics": "services.cli.verbs.topics",
+    "publish": "services.cli.verbs.publish",
+    "listen": "services.cli.verbs.listen",
+    "dead_letters": "services.cli.verbs.dead_letters",
+    "replays": "services.cli.verbs.replays",
+    "minutes": "services.cli.verbs.minutes",
+    "processes": "services.cli.verbs.processes",
+    "queues": "services.cli.verbs.queues",
+    "status": "services.cli.verbs.status",
+    "audit": "services.cli.verbs.audit",
+    "settings": "services.cli.verbs.settings",
+    "completion": "services.cli.verbs.completion",
+}
+"""The module of each noun that shares one; the others are in `verbs/<noun>.py`."""
 
 NOUNS: Mapping[str, str] = {noun: sentence for group in GROUPS.values() for noun, sentence in group.items()}
 
@@ -67,8 +91,8 @@ class CarillonCommand(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in NOUNS:
             return _find_programs().get(cmd_name)
-        module = import_module(f"services.cli.verbs.{cmd_name.replace('-', '_')}")
-        command: click.Command = module.command
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(import_module(_CHAPTERS.get(name, f"services.cli.verbs.{name}")), name)
         return command
 
     def resolve_command(

@@ -1,16 +1,14 @@
 """The options of `create` and `preview` for a schedule, and the body made of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 import click
 
-from services.cli.options import Count, HeaderLine, Instant, JsonText, RawText, SecretWord, pairs
+from services.cli.options import Count, HeaderLine, Instant, JsonText, RawText, SecretWord, join, pairs
 
-Function = Callable[..., Any]
-
-_OPTIONS = (
+definition_options = join(
     click.option("--at", "instants", type=Instant(), multiple=True, help="Instant; may be given several times."),
     click.option("--cron", metavar="LINE", help="Cron line of five fields, or @daily and the like: '0 9 * * 1-5'."),
     click.option("--timezone", metavar="ZONE", help="Time zone of --cron, such as Europe/Paris (default: UTC)."),
@@ -27,13 +25,6 @@ _OPTIONS = (
     click.option("--body", type=JsonText(), metavar="JSON|@FILE",
                  help="Whole definition, as in the API; the options above override it."),
 )  # fmt: skip
-
-
-def definition_options(function: Function) -> Function:
-    """Add the options of a schedule to a verb, which passes them on to `schedule_body`."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
 
 
 def schedule_body(

@@ -56,7 +56,6 @@ class Session:
 
     @cached_property
     def found(self) -> "FoundDeployment":
-        """The deployment, and what named it."""
         return target.find_deployment(self.options.context, config=self.options.config)
 
     @property
@@ -101,7 +100,7 @@ class Session:
         if not _is_confirmed(sentence, type_name):
             raise Failure(Exit.FAILED, "Nothing was done.")
         if not self.options.reason:
-            self._ask_why(needed=self._demands_reasons())
+            self._ask_why(needed=self.api.get("whoami").get("reasons") == "required")
 
     def require_reason(self) -> str:
         """The reason for the act. Raises `UsageError` if none was given and no user can be asked."""
@@ -117,14 +116,6 @@ class Session:
         if reason.strip():
             self.options = replace(self.options, reason=reason.strip())
             self.close()  # what is asked from now on goes with the reason
-
-    def _demands_reasons(self) -> bool:
-        from carillon.errors import NotFound
-
-        try:
-            return bool(self.api.get("whoami").get("reasons") == "required")
-        except NotFound:  # release 0.1.0
-            return False
 
 
 def _has_somebody() -> bool:

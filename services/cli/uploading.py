@@ -15,16 +15,10 @@ _BAR_SECONDS = 0.1
 
 def upload_file(session: Session, app_id: str, file: Path) -> str:
     """Upload the file; returns its name for a job."""
-    from carillon.errors import NotFound
-
     with open_drawing() as drawing:
         progress = _UploadProgress(drawing, file.name)
         if file.stat().st_size <= IN_PARTS_BYTES:
-            try:
-                return _send_in_parts(session, app_id, file, progress)
-            except NotFound as error:
-                if error.field is not None:
-                    raise
+            return _send_in_parts(session, app_id, file, progress)
         return str(session.api.uploads.put(file, on_progress=progress))
 
 

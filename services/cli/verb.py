@@ -98,7 +98,6 @@ class Noun(click.Group):
     """A group of verbs: `@noun.verb("list")` decorates each."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """The verb, or an error that names the likely ones."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:

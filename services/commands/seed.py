@@ -53,12 +53,10 @@ class Customer:
         await self._http.aclose()
 
     async def start(self, app_id: str, template: str, job: Object) -> Object:
-        """Start a job."""
         started: Object = await self.call("POST", f"/apps/{app_id}/jobs", params={"template": template}, json=job)
         return started
 
     async def job(self, app_id: str, job_id: str, **query: str) -> Object:
-        """The job as it is now."""
         found: Object = await self.call("GET", f"/apps/{app_id}/jobs/{job_id}", params=query)
         return found
 

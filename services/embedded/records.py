@@ -10,7 +10,7 @@ from shared.domain.errors import Invalid
 from shared.domain.push.feedback import Skipped, read
 from shared.stream import Stream
 
-_LOOK_SECONDS = 0.25  # `carillon up` writes in another process, so its appends wake no reader here
+_READ_SECONDS = 0.25  # `carillon up` writes in another process, so its appends wake no reader here
 
 
 async def print_records(stream: Stream, topic: str, *, follow: bool) -> int:
@@ -23,7 +23,7 @@ async def print_records(stream: Stream, topic: str, *, follow: bool) -> int:
             out.writelines((value or b"") + b"\n" for chunk in chunks for value in chunk.values)
             out.flush()
             if not chunks:
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(_READ_SECONDS)
     return 0
 
 

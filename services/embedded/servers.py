@@ -60,8 +60,7 @@ class Child(ABC):
         """Make its data before a start, if there are none. Raises `OSError`, `CalledProcessError`."""
 
     @abstractmethod
-    def command(self) -> list[str]:
-        """The command that starts it on its port, in the folder of its data."""
+    def command(self) -> list[str]: ...
 
     @abstractmethod
     def is_healthy(self) -> bool:
@@ -69,7 +68,6 @@ class Child(ABC):
 
     @property
     def alive(self) -> bool:
-        """Whether its process runs."""
         return self._mark is not None and processes.is_alive(self._mark)
 
     async def start(self, *, within_seconds: float = _START_SECONDS) -> None:
@@ -142,7 +140,6 @@ class MongoDbChild(Child):
 
     @property
     def url(self) -> str:
-        """The URL of the running server."""
         return f"mongodb://127.0.0.1:{self.port}"
 
     def prepare(self) -> None:
@@ -172,7 +169,6 @@ class PostgreSqlChild(Child):
 
     @property
     def url(self) -> str:
-        """The URL of the running server, with its superuser's password."""
         return f"postgresql://postgres:{self._password.read_text()}@127.0.0.1:{self.port}/postgres"
 
     def prepare(self) -> None:

@@ -1,22 +1,18 @@
-"""`--csv`: on again after a broken connection, and to an API that takes no parts."""
+"""`--csv`: on again after a broken connection."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from carillon.errors import error_of
-from carillon.transport import Answer
 from carillon.uploads import SLICE_BYTES
 from services.cli.api import Api
 from services.cli.exits import Exit, Failure
 from services.cli.session import CommonOptions, Session
 from services.cli.uploading import upload_file
 from shared.runtime.serving import HttpServer
-from tests.cli.test_every_route import ID, ByDocument
 from tests.client.cutting import CuttingProxy
 from tests.services.api.client import ADMIN
 from tests.services.api.conftest import House
@@ -100,20 +96,3 @@ async def test_a_connection_that_stays_broken_is_given_up_with_what_to_type(
         path = await upload(sound, app_id, file)
     assert sound.carried < SLICE_BYTES  # the first part is there
     assert (await house.blobs.stat(path)).size == file.stat().st_size
-
-
-class OlderApi(ByDocument):
-    """Knows nothing of uploads in parts, and answers as for any path that it does not know."""
-
-    def _answer(self, method: str, path: str) -> Answer:
-        if path.startswith("/apps/"):
-            raise error_of(404, b'{"reason": "there is nothing at this path"}')
-        return super()._answer(method, path)
-
-
-async def test_an_api_of_the_release_before_gets_the_file_at_once(house: House, file: Path) -> None:
-    transport: Any = OlderApi((await house.admin.get("/openapi.json")).json)
-    session = Session(CommonOptions())
-    session._opened = Api(transport)
-    assert await asyncio.to_thread(upload_file, session, ID, file) == ID
-    assert transport.asked == {("GET", "/uploadurl")}

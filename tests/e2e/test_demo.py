@@ -16,9 +16,9 @@ from typing import Any
 import httpx
 import pytest
 
-from services.commands.demo import events, mailing, pushes
-from services.commands.demo.events import EVENTS, REFUSALS, BusReceiver
-from services.commands.demo.mailing import MAILS, RATE, Arrival
+from services.commands.demo.events import EVENTS, REFUSALS, BusReceiver, check_events
+from services.commands.demo.mailing import MAILS, RATE, Arrival, check_mails
+from services.commands.demo.pushes import check_pushes
 from services.embedded.instance import find_running
 from shared.audience import devices
 from tests.tiers import and_rarely
@@ -140,7 +140,7 @@ def test_it_tells_every_promise_that_is_not_kept(
     counts = Counter({devices.token(number): count for number, count in tokens.items()})
     job = {**WHOLE, "feedbacks": {"ack": counts.total()}, **seen}
     ends = {name: seen.get(name, True) for name in ("in_time", "killed")}
-    assert pushes.check(3, job, counts, Counter(ack=counts.total()), **ends) == (not faults)
+    assert check_pushes(3, job, counts, Counter(ack=counts.total()), **ends) == (not faults)
     assert told() == faults
 
 
@@ -182,7 +182,7 @@ def test_it_tells_every_promise_of_the_bus_that_is_not_kept(
     receiver: BusReceiver, in_time: bool, faults: list[str], told: Told
 ) -> None:
     well = received("healthy", *range(EVENTS), refused=0, first_at=1.0)
-    assert events.check(well, receiver, published=2.0, in_time=in_time) == (not faults)
+    assert check_events(well, receiver, published=2.0, in_time=in_time) == (not faults)
     assert told() == faults
 
 
@@ -207,5 +207,5 @@ def test_it_tells_every_promise_about_mails_that_is_not_kept(
     arrived = [Arrival(begin + timedelta(seconds=apart / RATE * n), f"m{n % MAILS}~1") for n in range(calls)]
     counts = {"sent": MAILS, "unsent": 0, "unknown": 0, "repeated": 0, **seen}
     ends = {name: seen.get(name, True) for name in ("in_time", "killed")}
-    assert mailing.check(counts, arrived, **ends) == (not fault)
+    assert check_mails(counts, arrived, **ends) == (not fault)
     assert any(fault in sentence for sentence in told()) == bool(fault)

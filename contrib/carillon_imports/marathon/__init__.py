@@ -18,7 +18,7 @@ from carillon_imports.kinds import ImportedKind
 from carillon_imports.marathon.jobs import JobsKind, Starts
 from carillon_imports.marathon.kinds import AppsKind, Names, TemplatesKind, UsersKind
 from carillon_imports.marathon.source import Marathon, Row, open_source
-from carillon_imports.progress import ImportDisplay, display
+from carillon_imports.progress import Show, display
 from carillon_imports.report import ImportTally
 from carillon_imports.run import ImportOptions
 from services.connections import Capabilities
@@ -46,8 +46,8 @@ async def bring(
         if not options.dry_run:
             await capabilities.store.setup()
         tally = ImportTally(options.record)
-        with display(await marathon.counts()) as shown:
-            await _carry(marathon, capabilities, options, tally, shown, scheduled=scheduled)
+        with display(await marathon.counts()) as show:
+            await _carry(marathon, capabilities, options, tally, show, scheduled=scheduled)
     return tally
 
 
@@ -56,7 +56,7 @@ async def _carry(
     capabilities: Capabilities,
     options: ImportOptions,
     tally: ImportTally,
-    shown: ImportDisplay,
+    show: Show,
     *,
     scheduled: bool,
 ) -> None:
@@ -65,7 +65,7 @@ async def _carry(
     starts = Starts(store, capabilities.audience, flow, now_ns=now_ns, look_for_templates=not options.dry_run)
 
     async def carry(kind: ImportedKind[R, T], pages: AsyncIterator[list[R]]) -> None:
-        await Carrier(kind, store.imports, tally, dry_run=options.dry_run).carry(pages, shown)
+        await Carrier(kind, store.imports, tally, dry_run=options.dry_run).carry(pages, show)
 
     await carry(AppsKind(store, names), marathon.apps())
     await carry(UsersKind(store), marathon.users())

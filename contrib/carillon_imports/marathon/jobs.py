@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from carillon_imports.kinds import Reasons, taken_meanwhile
+from carillon_imports.kinds import ImportedKind, Reasons, taken_meanwhile
 from carillon_imports.marathon.kinds import Names
 from carillon_imports.marathon.past import PastStanding, past_standing, read_job
 from carillon_imports.marathon.source import JobRow
@@ -15,7 +15,6 @@ from carillon_imports.verdicts import (
     STARTS_HERE,
     STARTS_TWICE,
     ImportVerdict,
-    digest,
 )
 from services.api.jobs import job_body
 from shared.audience import Audience
@@ -55,10 +54,11 @@ class Starts:
         return True
 
 
-class JobsKind:
+class JobsKind(ImportedKind[JobRow, Job]):
     """Imports jobs."""
 
     name = "jobs"
+    left_out = ("feedbacks", "changed_at", "app_name")  # both sides count feedback; an app's new name changes no job
 
     def __init__(self, store: Store, names: Names, starts: Starts, *, now_ns: int, scheduled: bool) -> None:
         self._jobs = store.jobs
@@ -71,15 +71,8 @@ class JobsKind:
     def label(self, row: JobRow) -> str:
         return f"{row.template_name} of {self._names.name_of(row.app_id)}"
 
-    def shown_id(self, row: JobRow) -> str:
-        return row.id
-
     def read(self, row: JobRow) -> Job:
         return read_job(row, self._names.of(row.app_id), now_ns=self._now_ns, scheduled=self._scheduled)
-
-    def digest(self, value: Job) -> str:
-        """Feedback is counted on both sides, and a new name of an app changes no ended job."""
-        return digest(value, without=("feedbacks", "changed_at", "app_name"))
 
     def note(self, value: Job) -> str:
         return STARTS_HERE if value.open else self.digest(value)
@@ -115,12 +108,8 @@ class JobsKind:
     async def replace(self, here: Job, there: Job) -> bool:
         return await self._closed.replace(there)
 
-    def remember(self, present: object) -> None:
-        """Nothing: no later kind refers to jobs."""
-
 
 def _body(job: Job) -> job_body.JobBody:
-    """The job as the body of a request."""
     return job_body.JobBody(
         id=job.id,
         service=job.service,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from carillon_imports.kinds import PlainKind, Reasons, taken_meanwhile
+from carillon_imports.kinds import ImportedKind, Reasons, taken_meanwhile
 from carillon_imports.marathon.mapping import read_app, read_template, read_user
 from carillon_imports.marathon.source import AppRow, TemplateRow, UserRow
 from shared.domain.accounts.apps import App, name_key
@@ -26,7 +26,6 @@ class Names:
             self._names[app.id] = app.name
 
     def holders(self) -> dict[str, str]:
-        """The ids of these apps by lower-case name."""
         return dict(self._holders)
 
     def of(self, app_id: str) -> str:
@@ -37,11 +36,10 @@ class Names:
         return name
 
     def name_of(self, app_id: str) -> str:
-        """The app's name, or else its id."""
         return self._names.get(app_id, app_id)
 
 
-class AppsKind(PlainKind[AppRow, App]):
+class AppsKind(ImportedKind[AppRow, App]):
     """Imports apps."""
 
     name = "apps"
@@ -82,7 +80,7 @@ class AppsKind(PlainKind[AppRow, App]):
             self._names.add(app)
 
 
-class UsersKind(PlainKind[UserRow, User]):
+class UsersKind(ImportedKind[UserRow, User]):
     """Imports users."""
 
     name = "users"
@@ -109,11 +107,8 @@ class UsersKind(PlainKind[UserRow, User]):
     async def replace(self, here: User, there: User) -> bool:
         return await self._users.replace(here, there)
 
-    def remember(self, present: object) -> None:
-        """Nothing: no later kind refers to users."""
 
-
-class TemplatesKind(PlainKind[TemplateRow, Template]):
+class TemplatesKind(ImportedKind[TemplateRow, Template]):
     """Imports templates."""
 
     name = "templates"
@@ -143,6 +138,3 @@ class TemplatesKind(PlainKind[TemplateRow, Template]):
 
     async def replace(self, here: Template, there: Template) -> bool:
         return await self._templates.replace(here, there)
-
-    def remember(self, present: object) -> None:
-        """Nothing: a job that starts later looks up its templates itself."""

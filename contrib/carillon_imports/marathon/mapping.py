@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from carillon_imports.marathon.source import MAX_JSON_BYTES, AppRow, TemplateRow, UserRow
 from shared.domain.accounts.apps import App, check_app
@@ -16,28 +17,13 @@ _UNREADABLE = (msgspec.DecodeError, RecursionError)
 def read_app(row: AppRow) -> App:
     """The app. Raises `Invalid` if its name or bundle id breaks a rule."""
     check_app(row.name, row.bundle_id)
-    return App(
-        id=row.id,
-        name=row.name,
-        bundle_id=row.bundle_id,
-        created_by=row.created_by,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-    )
+    return App(**asdict(row))
 
 
 def read_user(row: UserRow) -> User:
     """The user. Raises `Invalid` if the address is malformed."""
     check_email(row.email)
-    return User(
-        id=row.id,
-        email=row.email,
-        is_admin=row.is_admin,
-        allowed_apps=row.allowed_apps,
-        created_by=row.created_by,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-    )
+    return User(**asdict(row))
 
 
 def read_template(row: TemplateRow) -> Template:
@@ -45,17 +31,7 @@ def read_template(row: TemplateRow) -> Template:
     reason."""
     body, defaults = read_json("body", row.body), read_json("defaults", row.defaults)
     check_template(name=row.name, locale=row.locale, body=body, defaults=defaults, lenient=True)
-    return Template(
-        id=row.id,
-        app_id=row.app_id,
-        name=row.name,
-        locale=row.locale,
-        body=body,
-        defaults=defaults,
-        created_by=row.created_by,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-    )
+    return Template(**(asdict(row) | {"body": body, "defaults": defaults}))
 
 
 def read_json(field: str, text: str | None) -> dict[str, Any]:

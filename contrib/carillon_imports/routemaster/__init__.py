@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from carillon_imports.carry import Carrier
 from carillon_imports.kinds import ImportedKind
-from carillon_imports.progress import ImportDisplay, display
+from carillon_imports.progress import Show, display
 from carillon_imports.report import ImportTally
 from carillon_imports.routemaster.clients import Clients, TokensKind
 from carillon_imports.routemaster.source import OldBus, open_routemaster
@@ -43,19 +43,17 @@ async def bring(url: str, root_key: str, capabilities: Capabilities, *, options:
         await capabilities.store.setup()
     tally = ImportTally(options.record)
     counts = {"tokens": len(old.tokens), "topics": len(old.topics), "subscribers": len(old.subscribers)}
-    with display(counts) as shown:
-        await _carry(old, capabilities, tally, shown, dry_run=options.dry_run)
+    with display(counts) as show:
+        await _carry(old, capabilities, tally, show, dry_run=options.dry_run)
     return tally
 
 
-async def _carry(
-    old: OldBus, capabilities: Capabilities, tally: ImportTally, shown: ImportDisplay, *, dry_run: bool
-) -> None:
+async def _carry(old: OldBus, capabilities: Capabilities, tally: ImportTally, show: Show, *, dry_run: bool) -> None:
     store, settings, clients = capabilities.store, capabilities.settings, Clients()
     bus = Parts(capabilities, ()).of(BusPart)
 
     async def carry(kind: ImportedKind[R, T], rows: Sequence[R]) -> None:
-        await Carrier(kind, store.imports, tally, dry_run=dry_run).carry(_pages(rows), shown)
+        await Carrier(kind, store.imports, tally, dry_run=dry_run).carry(_pages(rows), show)
 
     await carry(TokensKind(store, clients, capabilities.clock), old.tokens)
     await carry(TopicsKind(store, clients, bus.topics, most=settings.bus.topics_per_namespace), old.topics)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from carillon_imports.kinds import PlainKind, Reasons, taken_meanwhile
+from carillon_imports.kinds import ImportedKind, Reasons, taken_meanwhile
 from carillon_imports.routemaster.source import TokenRow
 from shared.domain.accounts.bus_tokens import check_bus_secret
 from shared.domain.accounts.callers import Token, TokenScope, check_token_name, token_namespace
@@ -41,16 +41,14 @@ class Clients:
         return found.namespace
 
     def find_namespaces(self, tokens: Iterable[str]) -> dict[str, str]:
-        """The namespaces of existing tokens, by their digests."""
         return {each: self._tokens[each].namespace for each in tokens if each in self._tokens}
 
     def name_of(self, token: str) -> str:
-        """The display name of this token's client."""
         found = self._tokens.get(token)
         return "(nobody's)" if found is None else found.name
 
 
-class TokensKind(PlainKind[TokenRow, ImportedToken]):
+class TokensKind(ImportedKind[TokenRow, ImportedToken]):
     """Imports tokens."""
 
     name = "tokens"
@@ -77,9 +75,6 @@ class TokensKind(PlainKind[TokenRow, ImportedToken]):
     async def here(self, ids: Sequence[str]) -> dict[str, ImportedToken]:
         found = await self._tokens.with_digests(ids)
         return {id: ImportedToken(id, token.name, token.owns) for id, token in found.items()}
-
-    async def find_refused(self, new: Sequence[ImportedToken]) -> Reasons:
-        return {}
 
     async def add(self, new: Sequence[ImportedToken]) -> Reasons:
         taken = []

@@ -35,7 +35,6 @@ class TokenRow(Struct, frozen=True):
     secret: str
 
     def __repr__(self) -> str:
-        """Without the secret."""
         return f"TokenRow({self.place})"
 
 
@@ -54,7 +53,6 @@ class SubscriberRow(Struct, frozen=True):
     shown: dict[str, Any]
 
     def __repr__(self) -> str:
-        """Without callback and uuid."""
         return f"SubscriberRow({self.place})"
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from carillon_imports.kinds import PlainKind, Reasons, taken_meanwhile
+from carillon_imports.kinds import ImportedKind, Reasons, taken_meanwhile
 from carillon_imports.routemaster.clients import Clients
 from carillon_imports.routemaster.source import SubscriberRow
 from carillon_imports.verdicts import BROUGHT, Fate, ImportVerdict
@@ -47,7 +47,7 @@ class ImportedSubscription(Struct, frozen=True):
     timeout_ms: int
 
 
-class SubscribersKind(PlainKind[SubscriberRow, ImportedSubscription]):
+class SubscribersKind(ImportedKind[SubscriberRow, ImportedSubscription]):
     """Imports subscriptions."""
 
     name = "subscribers"
@@ -108,9 +108,6 @@ class SubscribersKind(PlainKind[SubscriberRow, ImportedSubscription]):
             return False
         await self._subscribing.subscribe(_wish(there))
         return True
-
-    def remember(self, present: object) -> None:
-        """Nothing: no later kind refers to subscriptions."""
 
     def _read_wish(self, namespace: str, shown: _Shown) -> SubscriptionWish:
         return read_published_wish(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from carillon_imports.kinds import PlainKind, Reasons
+from carillon_imports.kinds import ImportedKind, Reasons
 from carillon_imports.routemaster.clients import Clients
 from carillon_imports.routemaster.source import TopicRow
 from shared.domain.bus.topics import check_published_name, is_own
@@ -21,7 +21,7 @@ class TopicOwner(Struct, frozen=True):
     owner: str
 
 
-class TopicsKind(PlainKind[TopicRow, TopicOwner]):
+class TopicsKind(ImportedKind[TopicRow, TopicOwner]):
     """Imports topics. A namespace owns at most `most` of them."""
 
     name = "topics"
@@ -69,9 +69,6 @@ class TopicsKind(PlainKind[TopicRow, TopicOwner]):
             return False
         now = await self._store.now()
         return await self._store.bus_topics.replace(stands, replace(stands, owner=there.owner), now=now)
-
-    def remember(self, present: object) -> None:
-        """Nothing: subscriptions name topics with or without an owner."""
 
     async def _is_full(self, topic: TopicOwner) -> bool:
         """Whether the owner has its most topics, including the earlier ones of this import."""

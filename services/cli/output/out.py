@@ -28,7 +28,6 @@ class Output(Struct, frozen=True, kw_only=True):
 
     @property
     def is_for_people(self) -> bool:
-        """Whether tables and sentences are shown."""
         return not (self.json or self.quiet)
 
     def show_list(self, items: Iterable[Json], columns: Sequence[TableColumn], *, id: str, limit: int | None) -> None:
@@ -40,12 +39,11 @@ class Output(Struct, frozen=True, kw_only=True):
         most = LISTED if limit is None else limit or sys.maxsize
         found = iter(items)
         shown = list(islice(found, most))
-        self._draw(columns, shown)
+        self.show_table(columns, shown)
         if limit is None and next(found, None) is not None:
             self.tell(f"There are more than these {most}: --limit 0 lists all.")
 
     def show(self, item: Json, fields: Callable[[], Fields], *, id: str) -> None:
-        """Show a thing with all its fields."""
         if self.json:
             self.write(as_json(item))
         elif self.quiet:
@@ -53,10 +51,6 @@ class Output(Struct, frozen=True, kw_only=True):
         else:
             for line in draw_record(fields()):
                 self.write(line)
-
-    def show_table(self, columns: Sequence[TableColumn], rows: Sequence[Json]) -> None:
-        """Show a table that is part of something, and has no JSON of its own."""
-        self._draw(columns, rows)
 
     def confirm(self, item: Json, sentence: str, *, id: str) -> None:
         """Write the result of a verb: the answer, its id, or a sentence."""
@@ -76,10 +70,10 @@ class Output(Struct, frozen=True, kw_only=True):
         click.echo(text)
 
     def tell(self, text: str) -> None:
-        """Write a line to stderr."""
         click.echo(visible(text), err=True)
 
-    def _draw(self, columns: Sequence[TableColumn], rows: Sequence[Json]) -> None:
+    def show_table(self, columns: Sequence[TableColumn], rows: Sequence[Json]) -> None:
+        """Show a table that is part of something, and has no JSON of its own."""
         if not rows:
             self.tell("None.")
             return

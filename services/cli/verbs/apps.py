@@ -9,7 +9,7 @@ from services.cli.output.tables import Json, TableColumn
 from services.cli.session import Session
 from services.cli.verb import noun
 
-command = noun("apps")
+apps = noun("apps")
 
 _COLUMNS = (
     TableColumn("ID", lambda app: app["id"], "id"),
@@ -20,22 +20,22 @@ _COLUMNS = (
 _app = click.argument("app_name", metavar="APP", shell_complete=complete.apps)
 
 
-@command.verb("list")
+@apps.verb("list")
 @options.limit
 def list_apps(session: Session, limit: int | None) -> None:
     """List the apps, oldest first."""
     session.out.show_list(session.api.items("apps", limit=limit), _COLUMNS, id="id", limit=limit)
 
 
-@command.verb("show")
+@apps.verb("show")
 @_app
-def show(session: Session, app_name: str) -> None:
+def show_app(session: Session, app_name: str) -> None:
     """Show an app."""
     app = session.api.get("apps", find_app(session, app_name))
     session.out.show(app, lambda: _fields(session, app), id="id")
 
 
-@command.verb(
+@apps.verb(
     "create",
     changes=True,
     examples=(
@@ -45,17 +45,17 @@ def show(session: Session, app_name: str) -> None:
 )
 @click.argument("name")
 @click.argument("bundle_id", metavar="BUNDLE_ID")
-def create(session: Session, name: str, bundle_id: str) -> None:
+def create_app(session: Session, name: str, bundle_id: str) -> None:
     """Create an app. Its name becomes part of its push tables and topics."""
     made = session.api.post("apps", body={"name": name, "bundleId": bundle_id})
     session.out.confirm(made, f"Created app {made['name']}, {made['id']}.", id="id")
 
 
-@command.verb("edit", changes=True)
+@apps.verb("edit", changes=True)
 @_app
 @click.option("--name", default="", help="New name (admins only).")
 @click.option("--bundle-id", default="", help="New bundle id.")
-def edit(session: Session, app_name: str, name: str, bundle_id: str) -> None:
+def edit_app(session: Session, app_name: str, name: str, bundle_id: str) -> None:
     """Change an app's name or bundle id."""
     if not (name or bundle_id):
         raise click.UsageError("nothing to change: give --name or --bundle-id")
@@ -66,7 +66,7 @@ def edit(session: Session, app_name: str, name: str, bundle_id: str) -> None:
     session.out.confirm(changed, f"Changed app {changed['name']}.", id="id")
 
 
-@command.verb("devices")
+@apps.verb("devices")
 @_app
 @click.argument("user")
 def find_devices(session: Session, app_name: str, user: str) -> None:
@@ -82,9 +82,9 @@ def find_devices(session: Session, app_name: str, user: str) -> None:
     session.out.show_list(found, columns, id="seqId", limit=0)
 
 
-@command.verb("delete", destroys=True)
+@apps.verb("delete", destroys=True)
 @_app
-def delete(session: Session, app_name: str) -> None:
+def delete_app(session: Session, app_name: str) -> None:
     """Delete an app, its templates and its jobs. All jobs must have ended."""
     app = session.api.get("apps", find_app(session, app_name))
     session.ask(f"This deletes app {app['name']} with its templates and jobs; there is no undo.", type_name=app["name"])

@@ -8,10 +8,10 @@ from services.cli.output.tables import TableColumn, state_column
 from services.cli.session import Session
 from services.cli.verb import noun
 
-command = noun("audit")
+audit = noun("audit")
 
 
-@command.verb("list", of_app=True)
+@audit.verb("list", of_app=True)
 @click.option("--act", default="", help="Only this act, such as job.stop.")
 @click.option("--on", "thing", default="", metavar="ID", help="Only acts on the thing with this id or key.")
 @click.option("--by", default="", metavar="NAMESPACE", help="Only acts of this caller, such as user:ana@example.com.")

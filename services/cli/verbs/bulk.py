@@ -14,7 +14,7 @@ from services.cli.session import NAMED_FROM_DEVICES, NAMED_FROM_THINGS, Session
 from services.cli.verb import noun
 from services.cli.watching import Glance, watch
 
-command = noun("bulk")
+bulk = noun("bulk")
 
 PATH = "bulk-actions"
 COUNTED = 1_000_000
@@ -23,7 +23,7 @@ _OPEN = frozenset({"waiting", "running"})
 _id = click.argument("id_", metavar="ID", shell_complete=complete.bulk)
 
 
-@command.verb("list")
+@bulk.verb("list")
 @options.limit
 def list_actions(session: Session, limit: int | None) -> None:
     """List the bulk actions, newest first."""
@@ -40,7 +40,7 @@ def list_actions(session: Session, limit: int | None) -> None:
     session.out.show_list(session.api.items(PATH, limit=limit), columns, id="id", limit=limit)
 
 
-@command.verb(
+@bulk.verb(
     "start",
     destroys=True,
     examples=(
@@ -82,7 +82,7 @@ def start(session: Session, act: str, filters: Sequence[tuple[str, str]], at_mos
         )
 
 
-@command.verb("show")
+@bulk.verb("show")
 @_id
 def show(session: Session, id_: str) -> None:
     """Show a bulk action."""
@@ -90,14 +90,14 @@ def show(session: Session, id_: str) -> None:
     session.out.show(action, lambda: _fields(session, action), id="id")
 
 
-@command.verb("watch")
+@bulk.verb("watch")
 @_id
 def watch_action(session: Session, id_: str) -> None:
     """Watch a bulk action until it ends; exits with 1 if anything failed."""
     _watch(session, _find(session, id_))
 
 
-@command.verb("cancel", destroys=True)
+@bulk.verb("cancel", destroys=True)
 @_id
 def cancel(session: Session, id_: str) -> None:
     """Cancel a bulk action. Its finished steps stay done."""
@@ -131,7 +131,6 @@ def _watch(session: Session, action_id: str) -> None:
 
 
 def _losses(figures: Json) -> str:
-    """The losses when jobs are stopped."""
     devices, unplanned = figures.get("devicesNotReached") or 0, figures.get("unplanned") or 0
     lost = f"; {count_things(devices, 'device')} will not be reached" if devices else ""
     return lost + (f"; {group_digits(unplanned)} of the jobs are not planned to their end" if unplanned else "")

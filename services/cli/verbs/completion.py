@@ -16,7 +16,7 @@ HOW = {
 @click.command("completion", help=NOUNS["completion"] + " To keep it: " + "; ".join(HOW.values()) + ".")
 @click.argument("shell", type=click.Choice(list(HOW)))
 @click.pass_context
-def command(context: click.Context, shell: str) -> None:
+def completion(context: click.Context, shell: str) -> None:
     """Print the script for this shell."""
     kind = get_completion_class(shell)
     assert kind is not None

@@ -13,13 +13,13 @@ from services.cli.session import Session
 from services.cli.verb import noun
 from shared.runtime.masking import without_secrets
 
-command = noun("context")
+context = noun("context")
 
 MASK = "***"
 _name = click.argument("name", shell_complete=complete.contexts)
 
 
-@command.verb(
+@context.verb(
     "add",
     examples=(
         "context add production --url https://carillon.example.com --user ana@example.com",
@@ -59,7 +59,7 @@ def add(
     session.out.tell(f"Stored context {name} in {contexts_path()}.")
 
 
-@command.verb("use")
+@context.verb("use")
 @_name
 def use(session: Session, name: str) -> None:
     """Make a context the current one."""
@@ -69,7 +69,7 @@ def use(session: Session, name: str) -> None:
     session.out.tell(f"Commands now ask {name}, {without_secrets(file.contexts[name].url)}.")
 
 
-@command.verb("list")
+@context.verb("list")
 def list_contexts(session: Session) -> None:
     """List the contexts, without their secrets."""
     file = read_contexts()
@@ -84,7 +84,7 @@ def list_contexts(session: Session) -> None:
     session.out.show_list(rows, columns, id="name", limit=0)
 
 
-@command.verb("show")
+@context.verb("show")
 def show(session: Session) -> None:
     """Show the deployment that commands ask, and your rights."""
     found = session.found
@@ -93,7 +93,7 @@ def show(session: Session) -> None:
     session.out.show(answer, lambda: list(answer.items()), id="context")
 
 
-@command.verb("remove")
+@context.verb("remove")
 @_name
 def remove(session: Session, name: str) -> None:
     """Remove a context."""

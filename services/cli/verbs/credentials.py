@@ -11,11 +11,11 @@ from services.cli.options import JsonText, SecretText
 from services.cli.output.out import Fields
 from services.cli.output.tables import Json, TableColumn, count_things, group_digits, state_column
 from services.cli.session import Session
-from services.cli.verb import Function, noun
+from services.cli.verb import noun
 
-command = noun("credentials")
+credentials = noun("credentials")
 
-_SETTINGS = (
+_setting_options = options.join(
     click.option("--rate", type=options.Number(0, min_open=True), metavar="N", help="Maximum messages a second."),
     click.option("--max-in-flight", type=options.Count(1), metavar="N", help="Maximum calls at the same time."),
     click.option("--order", type=click.Choice(["age", "shares"]), help="Order of jobs: oldest first, or by shares."),
@@ -49,14 +49,7 @@ _SECRET_HELP = "Secret, as a JSON object in a file (@-: stdin); shells and `ps` 
 _credential = click.argument("credential_name", metavar="CREDENTIAL", shell_complete=complete.credentials)
 
 
-def _setting_options(function: Function) -> Function:
-    """Give a verb the options of what may be changed; it passes them on to `_body`."""
-    for option in reversed(_SETTINGS):
-        function = option(function)
-    return function
-
-
-@command.verb("list", of_app=True)
+@credentials.verb("list", of_app=True)
 @options.limit
 def list_credentials(session: Session, limit: int | None) -> None:
     """List the provider accounts that an app may use."""
@@ -72,7 +65,7 @@ def list_credentials(session: Session, limit: int | None) -> None:
     session.out.show_list(found, columns, id="id", limit=limit)
 
 
-@command.verb("show", of_app=True)
+@credentials.verb("show", of_app=True)
 @_credential
 def show(session: Session, credential_name: str) -> None:
     """Show a provider account, its speed and its queue. Its secret is never shown."""
@@ -81,7 +74,7 @@ def show(session: Session, credential_name: str) -> None:
     session.out.show(credential, lambda: _fields(session, credential), id="id")
 
 
-@command.verb(
+@credentials.verb(
     "create",
     of_app=True,
     changes=True,
@@ -103,7 +96,7 @@ def create(session: Session, kind: str, fields: Any, secret: Any, **chosen: Any)
     session.out.confirm(made, f"Created credential {made['name']}, {made['id']}.", id="id")
 
 
-@command.verb("update", of_app=True, changes=True)
+@credentials.verb("update", of_app=True, changes=True)
 @_credential
 @click.option("--name", help="New name.")
 @click.option("--test-recipient", help="Address that test messages go to.")
@@ -120,7 +113,7 @@ def update(session: Session, credential_name: str, unshare: bool, **chosen: Any)
     session.out.confirm(changed, f"Changed credential {changed['name']}.", id="id")
 
 
-@command.verb("delete", of_app=True, destroys=True)
+@credentials.verb("delete", of_app=True, destroys=True)
 @_credential
 def delete(session: Session, credential_name: str) -> None:
     """Delete a provider account, unless an open job uses it."""
@@ -131,7 +124,7 @@ def delete(session: Session, credential_name: str) -> None:
     session.out.confirm(found, f"Deleted credential {found['name']}.", id="id")
 
 
-@command.verb("secret", of_app=True, changes=True)
+@credentials.verb("secret", of_app=True, changes=True)
 @_credential
 @click.argument("secret", type=SecretText(), metavar="@FILE")
 @click.option("--fields", type=JsonText(), metavar="JSON|@FILE", help="All fields of its kind, if they change too.")
@@ -145,7 +138,7 @@ def replace_secret(session: Session, credential_name: str, secret: Any, fields: 
     session.out.confirm(changed, f"Replaced the secret of credential {changed['name']}.", id="id")
 
 
-@command.verb("test", of_app=True, changes=True)
+@credentials.verb("test", of_app=True, changes=True)
 @_credential
 def send_test(session: Session, credential_name: str) -> None:
     """Send a test message to the test recipient of a provider account."""
@@ -155,21 +148,21 @@ def send_test(session: Session, credential_name: str) -> None:
     session.out.confirm(found, f"The provider took a test message by {found['name']}.", id="id")
 
 
-@command.verb("suspend", of_app=True, changes=True)
+@credentials.verb("suspend", of_app=True, changes=True)
 @_credential
 def suspend(session: Session, credential_name: str) -> None:
     """Suspend a provider account. Its jobs wait until it is activated."""
     _move(session, credential_name, "suspend", "Suspended")
 
 
-@command.verb("activate", of_app=True, changes=True)
+@credentials.verb("activate", of_app=True, changes=True)
 @_credential
 def activate(session: Session, credential_name: str) -> None:
     """Activate a suspended or rejected provider account."""
     _move(session, credential_name, "activate", "Activated")
 
 
-@command.verb("reencrypt", changes=True)
+@credentials.verb("reencrypt", changes=True)
 def reencrypt(session: Session) -> None:
     """Encrypt all secrets under the first key. Older keys can go then. Admins only."""
     done = session.api.post("credentials", "reencrypt")
@@ -207,9 +200,7 @@ def _body(session: Session, *, shared_with: tuple[str, ...], **chosen: Any) -> d
 
 
 def _standing_fields(session: Session, credential: Json) -> Fields:
-    """How it sends now; nothing where an older server does not tell."""
-    if "queue" not in credential:
-        return []
+    """How it sends now."""
     queue, until = credential["queue"], credential["holdUntil"]
     sends = f"{credential['effectiveRate']:g}/s" if credential["limitedBy"] else "nothing"
     waits = f"{count_things(queue['messages'], 'message')} of {count_things(queue['jobs'], 'open job')}"

@@ -14,7 +14,7 @@ from services.cli.output.text import visible
 from services.cli.session import Session
 from services.cli.verb import noun
 
-command = noun("dead-letters")
+dead_letters = noun("dead-letters")
 
 _PATHS = {"schedules": ("dead-letters",), "bus": ("bus", "dead-letters")}
 _MOST_CALLS = 1_000
@@ -26,7 +26,7 @@ def _option_of(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return click.option("--of", "of", type=click.Choice(list(_PATHS)), help=text)
 
 
-@command.verb("list")
+@dead_letters.verb("list")
 @_option_of("Only those of schedules, or of the bus (default: both).")
 @click.option("--key", default="", shell_complete=complete.schedules, help="Only those with this key.")
 @options.namespace
@@ -46,11 +46,11 @@ def list_letters(session: Session, of: str | None, key: str, namespace: str, lim
     session.out.show_list(islice(found, limit or None), columns, id="id", limit=limit)
 
 
-@command.verb("show")
+@dead_letters.verb("show")
 @click.argument("id_", metavar="ID", shell_complete=complete.dead_letters)
 @_option_of("Look only among those of schedules, or of the bus (default: both).")
 @options.namespace
-def show(session: Session, id_: str, of: str | None, namespace: str) -> None:
+def show_letter(session: Session, id_: str, of: str | None, namespace: str) -> None:
     """Show a dead letter with its message or its events."""
     path, letter_id = _find_letter(session, of, id_, namespace)
     letter = session.api.get(*path, letter_id, namespace=namespace)
@@ -60,7 +60,7 @@ def show(session: Session, id_: str, of: str | None, namespace: str) -> None:
         session.out.show(letter, lambda: [(visible(name), value) for name, value in letter.items()], id="id")
 
 
-@command.verb("errors")
+@dead_letters.verb("errors")
 @click.option("--key", default="", shell_complete=complete.schedules, help="Only those of this schedule.")
 @options.namespace
 def errors(session: Session, key: str, namespace: str) -> None:
@@ -74,7 +74,7 @@ def errors(session: Session, key: str, namespace: str) -> None:
     session.out.show_list(found, columns, id="error", limit=0)
 
 
-@command.verb("retry", changes=True)
+@dead_letters.verb("retry", changes=True)
 @_ids
 @_option_of("Look only among those of schedules, or of the bus (default: both; with --key or --all, schedules).")
 @click.option("--key", default="", shell_complete=complete.schedules, help="All of this schedule or subscription.")
@@ -100,7 +100,7 @@ def retry(session: Session, ids: Sequence[str], of: str | None, key: str, everyt
         session.out.confirm(answer, done, id="retried")
 
 
-@command.verb("discard", destroys=True)
+@dead_letters.verb("discard", destroys=True)
 @_ids
 @_option_of("Look only among those of schedules, or of the bus (default: both).")
 @options.namespace

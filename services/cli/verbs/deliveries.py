@@ -8,10 +8,10 @@ from services.cli.output.tables import TableColumn, state_column
 from services.cli.session import Session
 from services.cli.verb import noun
 
-command = noun("deliveries")
+deliveries = noun("deliveries")
 
 
-@command.verb("list")
+@deliveries.verb("list")
 @click.argument("key", metavar="KEY")
 @click.option(
     "--status", type=click.Choice(["open", "delivered", "dead", "discarded"]), help="Only those in this state."
@@ -38,11 +38,11 @@ def list_deliveries(
     session.out.show_list(found, columns, id="id", limit=limit)
 
 
-@command.verb("show")
+@deliveries.verb("show")
 @click.argument("id_", metavar="ID")
 @click.option("--events", is_flag=True, help="Include its events, as long as they are kept.")
 @options.namespace
-def show(session: Session, id_: str, events: bool, namespace: str) -> None:
+def show_delivery(session: Session, id_: str, events: bool, namespace: str) -> None:
     """Show a delivery and its attempts."""
     found = session.api.get("bus", "deliveries", id_, events="true" if events else "", namespace=namespace)
     session.out.show(found, lambda: describe_sent(session.out, found), id="id")

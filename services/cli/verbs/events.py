@@ -13,12 +13,12 @@ from services.cli.session import Session
 from services.cli.verb import noun
 from services.cli.watching import PERIOD_SECONDS
 
-command = noun("events")
+events = noun("events")
 
 _job = click.argument("job_name", metavar="JOB", shell_complete=complete.jobs)
 
 
-@command.verb("list", of_app=True)
+@events.verb("list", of_app=True)
 @_job
 def list_events(session: Session, job_name: str) -> None:
     """List the events of a job."""
@@ -27,7 +27,7 @@ def list_events(session: Session, job_name: str) -> None:
         _write(session, event)
 
 
-@command.verb("follow", of_app=True)
+@events.verb("follow", of_app=True)
 @_job
 def follow(session: Session, job_name: str) -> None:
     """Print the events of a job until it ends."""

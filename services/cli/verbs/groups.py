@@ -15,12 +15,12 @@ from services.cli.output.tables import TableColumn, group_digits
 from services.cli.session import NAMED_FROM_DEVICES, Session
 from services.cli.verb import noun
 
-command = noun("groups")
+groups = noun("groups")
 
 _group = click.argument("group_name", metavar="GROUP", shell_complete=complete.groups)
 
 
-@command.verb("list", of_app=True)
+@groups.verb("list", of_app=True)
 @options.limit
 def list_groups(session: Session, limit: int | None) -> None:
     """List the groups, newest first."""
@@ -35,7 +35,7 @@ def list_groups(session: Session, limit: int | None) -> None:
     session.out.show_list(groups, columns, id="jobGroupId", limit=limit)
 
 
-@command.verb("show", of_app=True)
+@groups.verb("show", of_app=True)
 @_group
 def show(session: Session, group_name: str) -> None:
     """Show a group, its progress and its zones with devices. --json has all zones."""
@@ -46,7 +46,7 @@ def show(session: Session, group_name: str) -> None:
         session.out.show_table(zone_columns(), zones)
 
 
-@command.verb(
+@groups.verb(
     "create",
     of_app=True,
     changes=True,
@@ -69,7 +69,7 @@ def create(session: Session, templates: tuple[str, ...], watches: bool, **given:
         session.out.confirm(job, creation_of(session.out, job), id="jobGroupId")
 
 
-@command.verb("preview", of_app=True)
+@groups.verb("preview", of_app=True)
 @job_options
 def preview(session: Session, templates: tuple[str, ...], **given: Any) -> None:
     """Preview recipients, samples and start of each zone. Nothing is stored."""
@@ -78,28 +78,28 @@ def preview(session: Session, templates: tuple[str, ...], **given: Any) -> None:
     show_preview(session, session.api.post("apps", app_id, "jobs", "preview", body=body, template=",".join(templates)))
 
 
-@command.verb("watch", of_app=True)
+@groups.verb("watch", of_app=True)
 @_group
 def watch(session: Session, group_name: str) -> None:
     """Watch a group until all its jobs end."""
     watch_group(session, *find_group(session, group_name))
 
 
-@command.verb("pause", of_app=True, changes=True)
+@groups.verb("pause", of_app=True, changes=True)
 @_group
 def pause(session: Session, group_name: str) -> None:
     """Pause all open jobs of a group."""
     _move(session, _path(session, group_name, among={"scheduled", "running"}), "pause", "Paused")
 
 
-@command.verb("resume", of_app=True, changes=True)
+@groups.verb("resume", of_app=True, changes=True)
 @_group
 def resume(session: Session, group_name: str) -> None:
     """Resume all held jobs of a group."""
     _move(session, _path(session, group_name, among={"paused", "circuitbreak"}), "resume", "Resumed")
 
 
-@command.verb("stop", of_app=True, destroys=True)
+@groups.verb("stop", of_app=True, destroys=True)
 @_group
 def stop(session: Session, group_name: str) -> None:
     """Stop all jobs of a group for good. The unsent rest is dropped."""
@@ -118,7 +118,7 @@ def stop(session: Session, group_name: str) -> None:
     _move(session, path, "stop", "Stopped")
 
 
-@command.verb("batches", of_app=True)
+@groups.verb("batches", of_app=True)
 @_group
 @click.option("--state", default="", help="Only those in this state: planned, queued, sending, sent, failed, dropped.")
 @options.limit
@@ -129,7 +129,7 @@ def batches(session: Session, group_name: str, state: str, limit: int | None) ->
     show_batches(session, jobs, state=state, limit=limit)
 
 
-@command.verb("samples", of_app=True)
+@groups.verb("samples", of_app=True)
 @_group
 def samples(session: Session, group_name: str) -> None:
     """Show a sample for each template and locale of a group."""

@@ -39,14 +39,14 @@ from services.cli.watching import redraw
 if TYPE_CHECKING:  # it brings httpx along, and not every verb needs that
     from carillon.jobs import RetriedState
 
-command = noun("jobs")
+jobs = noun("jobs")
 
 OPEN = ("scheduled", "running", "paused", "circuitbreak")
 STATES = (*OPEN, "stopped", "failed", "expired", "completed")
 _job = click.argument("job_name", metavar="JOB", shell_complete=complete.jobs)
 
 
-@command.verb("list", of_app=True)
+@jobs.verb("list", of_app=True)
 @click.option("--status", type=click.Choice(STATES), help="Only those in this state.")
 @click.option("--template", default="", shell_complete=complete.templates, help="Only those of this template.")
 @click.option("--by", default="", metavar="CALLER", help="Only those that this user or service made.")
@@ -69,7 +69,7 @@ def list_jobs(session: Session, limit: int | None, watches: bool, **wanted: Any)
     draw(limit)
 
 
-@command.verb("show", of_app=True)
+@jobs.verb("show", of_app=True)
 @_job
 def show(session: Session, job_name: str) -> None:
     """Show a job and its progress."""
@@ -77,7 +77,7 @@ def show(session: Session, job_name: str) -> None:
     show_job(session, job)
 
 
-@command.verb(
+@jobs.verb(
     "create",
     of_app=True,
     changes=True,
@@ -106,7 +106,7 @@ def create(session: Session, templates: tuple[str, ...], id_: str, watches: bool
         watch_job(session, app_id, job["id"])
 
 
-@command.verb("preview", of_app=True)
+@jobs.verb("preview", of_app=True)
 @job_options
 @localized_option
 @message_options
@@ -118,14 +118,14 @@ def preview(session: Session, templates: tuple[str, ...], **given: Any) -> None:
     show_preview(session, session.api.post("apps", app_id, "jobs", "preview", body=body, template=",".join(templates)))
 
 
-@command.verb("watch", of_app=True)
+@jobs.verb("watch", of_app=True)
 @_job
 def watch(session: Session, job_name: str) -> None:
     """Watch a job until it ends. Exits with 8 if it was stopped, failed, expired or broke its circuit."""
     watch_job(session, *find_job(session, job_name, among=OPEN))
 
 
-@command.verb("pause", of_app=True, changes=True)
+@jobs.verb("pause", of_app=True, changes=True)
 @_job
 def pause(session: Session, job_name: str) -> None:
     """Pause a job. Nothing is sent until it is resumed."""
@@ -134,7 +134,7 @@ def pause(session: Session, job_name: str) -> None:
     _confirm(session, app_id, job_id, "Paused")
 
 
-@command.verb("resume", of_app=True, changes=True)
+@jobs.verb("resume", of_app=True, changes=True)
 @_job
 @click.option("--watch", "watches", is_flag=True, help="Watch it until it ends.")
 def resume(session: Session, job_name: str, watches: bool) -> None:
@@ -147,7 +147,7 @@ def resume(session: Session, job_name: str, watches: bool) -> None:
         _confirm(session, app_id, job_id, "Resumed")
 
 
-@command.verb("stop", of_app=True, destroys=True)
+@jobs.verb("stop", of_app=True, destroys=True)
 @_job
 def stop(session: Session, job_name: str) -> None:
     """Stop a job for good. The unsent rest is dropped; only a job of messages can be retried."""
@@ -164,7 +164,7 @@ def stop(session: Session, job_name: str) -> None:
     _confirm(session, job["appId"], job["id"], "Stopped")
 
 
-@command.verb("retry", of_app=True, changes=True)
+@jobs.verb("retry", of_app=True, changes=True)
 @_job
 @click.option(
     "--state", "states", multiple=True, type=click.Choice(["failed", "unsent", "unknown"]), default=("failed",),
@@ -180,7 +180,7 @@ def retry(session: Session, job_name: str, states: "tuple[RetriedState, ...]") -
     session.out.confirm(job, f"Retrying job {job_id}: {count_things(count, 'message')}.", id="id")
 
 
-@command.verb("delete", of_app=True, destroys=True)
+@jobs.verb("delete", of_app=True, destroys=True)
 @_job
 def delete(session: Session, job_name: str) -> None:
     """Delete a job that has ended, and all its messages. Its batches and figures go too. A repeated create sends it
@@ -192,7 +192,7 @@ def delete(session: Session, job_name: str) -> None:
     session.out.confirm(job, f"Deleted job {job['id']}. The server may take a while to delete its messages.", id="id")
 
 
-@command.verb("batches", of_app=True)
+@jobs.verb("batches", of_app=True)
 @_job
 @click.option("--state", default="", help="Only those in this state: planned, queued, sending, sent, failed, dropped.")
 @options.limit
@@ -201,7 +201,7 @@ def batches(session: Session, job_name: str, state: str, limit: int | None) -> N
     show_batches(session, [find_job(session, job_name)], state=state, limit=limit)
 
 
-@command.verb("messages", of_app=True)
+@jobs.verb("messages", of_app=True)
 @_job
 @click.option("--state", type=click.Choice(MESSAGE_STATES), help="Only those in this state.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print all of them as CSV.")
@@ -223,14 +223,14 @@ def messages(session: Session, job_name: str, state: str | None, as_csv: bool, l
             session.out.tell(f"{group_digits(unsent)} more {are} not sent{yet}.")
 
 
-@command.verb("samples", of_app=True)
+@jobs.verb("samples", of_app=True)
 @_job
 def samples(session: Session, job_name: str) -> None:
     """Show a sample for each template and locale of a job."""
     show_samples(session, *find_job(session, job_name))
 
 
-@command.verb("rate", of_app=True)
+@jobs.verb("rate", of_app=True)
 @_job
 def rate(session: Session, job_name: str) -> None:
     """Show the speed of a job, from its start on."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # these bring httpx along, and `--help` does not need it
               help="Sign copies with the secret in this file (`-`: stdin; default: no signature).")  # fmt: skip
 @options.namespace
 @click.pass_obj
-def command(session: Session, key: str, url: str, since: str | None, secret_file: str | None, namespace: str) -> None:
+def listen(session: Session, key: str, url: str, since: str | None, secret_file: str | None, namespace: str) -> None:
     """Post copies of a subscription's deliveries to a program on your machine, until Ctrl-C.
 
     The subscription does not change: Carillon calls its receiver as before, and only this command sees your program's

@@ -17,13 +17,13 @@ from services.cli.output.tables import Json, count_things
 from services.cli.session import Session
 from services.cli.verb import noun
 
-command = noun("messages")
+messages = noun("messages")
 
-_AT_ONCE = 500
+_SENT_AT_ONCE = 500
 _RUNNING = "x-carillon-running-jobs"
 
 
-@command.verb(
+@messages.verb(
     "send",
     of_app=True,
     changes=True,
@@ -75,7 +75,7 @@ def send(
     session.out.confirm(message, f"Accepted message {message['id']}.", id="id")
 
 
-@command.verb(
+@messages.verb(
     "import",
     of_app=True,
     changes=True,
@@ -85,20 +85,20 @@ def send(
     ),
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
-def import_files(session: Session, files: Sequence[str]) -> None:
+def import_messages(session: Session, files: Sequence[str]) -> None:
     """Send all messages of files (`-`: stdin). A file is a JSON array, or has an object a line."""
     app_id, told = find_app(session), {"accepted": 0, "refused": 0}
     bodies = [body for file in files for body in options.read_documents(file)]
-    for start in range(0, len(bodies), _AT_ONCE):
-        chunk = bodies[start : start + _AT_ONCE]
+    for start in range(0, len(bodies), _SENT_AT_ONCE):
+        chunk = bodies[start : start + _SENT_AT_ONCE]
         for result in session.api.post("apps", app_id, "messages", "bulk", body=chunk):
-            told[_outcome(session, start, result)] += 1
+            told[_outcome_of_message(session, start, result)] += 1
     session.out.confirm(told, f"Accepted {count_things(told['accepted'], 'message')}.", id="")
     if told["refused"]:
         raise Failure(Exit.REFUSED, f"Refused: {count_things(told['refused'], 'message')}. The others are sent.")
 
 
-@command.verb("cancel", of_app=True, destroys=True)
+@messages.verb("cancel", of_app=True, destroys=True)
 @click.argument("message_id", metavar="MESSAGE")
 def cancel(session: Session, message_id: str) -> None:
     """Cancel a message that has not been sent, by its id."""
@@ -108,7 +108,7 @@ def cancel(session: Session, message_id: str) -> None:
     session.out.confirm({"id": message_id}, f"Cancelled message {message_id}.", id="id")
 
 
-@command.verb("find", of_app=True)
+@messages.verb("find", of_app=True)
 @click.argument("recipient", required=False, default="")
 @click.option(
     "--credential",
@@ -138,7 +138,7 @@ def find(session: Session, recipient: str, credential: str, provider_id: str, li
             session.out.tell(hint)
 
 
-@command.verb("redact", of_app=True, destroys=True)
+@messages.verb("redact", of_app=True, destroys=True)
 @click.argument("recipient")
 def redact(session: Session, recipient: str) -> None:
     """Forget a recipient in all messages to it. They count as before. Waiting messages are still sent: to stop that,
@@ -153,7 +153,7 @@ def redact(session: Session, recipient: str) -> None:
     )
 
 
-@command.verb("show", of_app=True)
+@messages.verb("show", of_app=True)
 @click.argument("message_id", metavar="MESSAGE")
 def show(session: Session, message_id: str) -> None:
     """Show a message and its last attempts, by its id."""
@@ -161,7 +161,7 @@ def show(session: Session, message_id: str) -> None:
     session.out.show(message, lambda: message_fields(session.out, message), id="id")
 
 
-def _outcome(session: Session, start: int, result: Json) -> str:
+def _outcome_of_message(session: Session, start: int, result: Json) -> str:
     """How one item ended; a refusal is told by its place among all, for a recipient is nobody's business."""
     if result["status"] < HTTPStatus.BAD_REQUEST:
         return "accepted"

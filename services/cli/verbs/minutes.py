@@ -9,12 +9,12 @@ from services.cli.output.tables import Json, TableColumn
 from services.cli.session import Session
 from services.cli.verb import noun
 
-command = noun("minutes")
+minutes = noun("minutes")
 
 MOST = 8 * 24 * 60
 
 
-@command.verb("list")
+@minutes.verb("list")
 @click.option(
     "--minutes",
     type=options.Count(1, MOST),

@@ -5,22 +5,22 @@ from services.cli.output.tables import TableColumn, group_digits
 from services.cli.session import Session
 from services.cli.verb import noun
 
-command = noun("namespaces")
+namespaces = noun("namespaces")
 
 COUNTED = 1_000
-COLUMNS = (
+NAMESPACE_COLUMNS = (
     TableColumn("NAMESPACE", lambda each: each["namespace"], "id"),
-    TableColumn("TOKENS", lambda each: _count(each["tokens"]), "number"),
-    TableColumn("SCHEDULES", lambda each: _count(each["schedules"]), "number"),
+    TableColumn("TOKENS", lambda each: _count_up_to(each["tokens"]), "number"),
+    TableColumn("SCHEDULES", lambda each: _count_up_to(each["schedules"]), "number"),
 )
 
 
-@command.verb("list")
+@namespaces.verb("list")
 @options.limit
 def list_namespaces(session: Session, limit: int | None) -> None:
     """List the namespaces over which you have a role, by name."""
-    session.out.show_list(session.api.items("namespaces", limit=limit), COLUMNS, id="namespace", limit=limit)
+    session.out.show_list(session.api.items("namespaces", limit=limit), NAMESPACE_COLUMNS, id="namespace", limit=limit)
 
 
-def _count(count: int) -> str:
+def _count_up_to(count: int) -> str:
     return group_digits(count) if count <= COUNTED else f"{COUNTED:,}+"

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 from services.cli.output.out import Output
-from services.cli.output.tables import Json, TableColumn, state_column
+from services.cli.output.tables import TableColumn, state_column
 from services.cli.session import Session
 from services.cli.verb import noun
 
-command = noun("processes")
+processes = noun("processes")
 
 
-@command.verb("list")
+@processes.verb("list")
 def list_processes(session: Session) -> None:
     """List the processes and the work that they have in hand."""
     session.out.show_list(session.api.get("processes"), process_columns(session.out), id="id", limit=0)
@@ -28,9 +28,5 @@ def process_columns(out: Output) -> Sequence[TableColumn]:
         TableColumn("SEEN", lambda each: out.when(each["seenAt"]), "word"),
         TableColumn("IN HAND", lambda each: each["inHandCount"], "number"),
         TableColumn("MB", lambda each: (each["memoryBytes"] or 0) // 2**20, "number"),
-        TableColumn("FAILING", _failing_checks),
+        TableColumn("FAILING", lambda each: ", ".join(each["failingChecks"])),
     )
-
-
-def _failing_checks(process: Json) -> str:
-    return ", ".join(process["failingChecks"])

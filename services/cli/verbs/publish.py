@@ -33,7 +33,7 @@ _DATA = (("data",),)  # of an event: the bus hands it on as it came
 @click.option("--id", "event_id", metavar="ID", help="Id by which receivers know a repetition (default: a new one).")
 @click.option("--file", metavar="FILE", help="Events as JSON: one, an array, or one a line (`-`: stdin).")
 @click.pass_obj
-def command(
+def publish(
     session: Session,
     topic: str,
     type_: str | None,

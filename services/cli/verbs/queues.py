@@ -4,9 +4,9 @@ from services.cli.output.tables import TableColumn
 from services.cli.session import Session
 from services.cli.verb import noun
 
-command = noun("queues")
+queues = noun("queues")
 
-COLUMNS = (
+QUEUE_COLUMNS = (
     TableColumn("QUEUE", lambda queue: queue["name"]),
     TableColumn("READY", lambda queue: queue["ready"], "number"),
     TableColumn("UNACKED", lambda queue: queue["unacked"], "number"),
@@ -16,7 +16,7 @@ COLUMNS = (
 )
 
 
-@command.verb("list")
+@queues.verb("list")
 def list_queues(session: Session) -> None:
     """List the queues with their waiting and taken messages."""
-    session.out.show_list(session.api.get("queues"), COLUMNS, id="name", limit=0)
+    session.out.show_list(session.api.get("queues"), QUEUE_COLUMNS, id="name", limit=0)

@@ -11,13 +11,13 @@ from services.cli.output.tables import TableColumn, count_things, state_column
 from services.cli.session import Session
 from services.cli.verb import noun
 
-command = noun("replays")
+replays = noun("replays")
 
 _key = click.argument("key", metavar="KEY")
 _PATH = ("bus", "subscriptions")
 
 
-@command.verb(
+@replays.verb(
     "create",
     changes=True,
     examples=(
@@ -47,7 +47,7 @@ def create(
     )
 
 
-@command.verb("list")
+@replays.verb("list")
 @_key
 @options.namespace
 @options.limit
@@ -68,7 +68,7 @@ def list_replays(session: Session, key: str, namespace: str, limit: int | None) 
     session.out.show_list(found, columns, id="number", limit=limit)
 
 
-@command.verb("cancel", destroys=True)
+@replays.verb("cancel", destroys=True)
 @_key
 @options.namespace
 def cancel(session: Session, key: str, namespace: str) -> None:

@@ -17,12 +17,12 @@ from services.cli.schedule_shape import next_instants, recurrence_word, schedule
 from services.cli.session import Session
 from services.cli.verb import noun
 
-command = noun("schedules")
+schedules = noun("schedules")
 
 _key = click.argument("key", metavar="KEY", shell_complete=complete.schedules)
 
 
-@command.verb("list")
+@schedules.verb("list")
 @click.option("--prefix", default="", help="Only keys that begin with this.")
 @click.option("--state", type=click.Choice(["active", "paused", "finished"]), help="Only those in this state.")
 @click.option(
@@ -44,7 +44,7 @@ def list_schedules(
     session.out.show_list(found, schedule_columns(session.out), id="key", limit=limit)
 
 
-@command.verb("due")
+@schedules.verb("due")
 @click.option("--within", type=Span(), default="1h", show_default=True, help="Time to look ahead.")
 @options.namespace
 def due(session: Session, within: timedelta, namespace: str) -> None:
@@ -60,7 +60,7 @@ def due(session: Session, within: timedelta, namespace: str) -> None:
     session.out.show_list(told["instants"], columns, id="key", limit=0)
 
 
-@command.verb("show")
+@schedules.verb("show")
 @_key
 @options.namespace
 def show(session: Session, key: str, namespace: str) -> None:
@@ -69,7 +69,7 @@ def show(session: Session, key: str, namespace: str) -> None:
     session.out.show(schedule, lambda: schedule_fields(session.out, schedule), id="key")
 
 
-@command.verb(
+@schedules.verb(
     "create",
     changes=True,
     examples=(
@@ -85,7 +85,7 @@ def create(session: Session, key: str, **given: Any) -> None:
     session.out.confirm(made, _in_place(session, made, "Stored" if is_new else "Unchanged"), id="key")
 
 
-@command.verb(
+@schedules.verb(
     "apply",
     changes=True,
     examples=(
@@ -104,7 +104,7 @@ def apply(session: Session, files: Sequence[str]) -> None:
         raise Failure(Exit.REFUSED, f"Refused: {count_things(refused, 'schedule')}. The others are stored.")
 
 
-@command.verb("preview")
+@schedules.verb("preview")
 @definition_options
 def preview(session: Session, **given: Any) -> None:
     """Show the next instants of a schedule; nothing is stored."""
@@ -117,7 +117,7 @@ def preview(session: Session, **given: Any) -> None:
     session.out.show(answer, fields, id="next")
 
 
-@command.verb("fire", changes=True)
+@schedules.verb("fire", changes=True)
 @_key
 @options.namespace
 def fire(session: Session, key: str, namespace: str) -> None:
@@ -127,7 +127,7 @@ def fire(session: Session, key: str, namespace: str) -> None:
     session.out.confirm(fired, f"Fired {found}: message {fired['id']}.", id="id")
 
 
-@command.verb("pause", changes=True)
+@schedules.verb("pause", changes=True)
 @_key
 @options.namespace
 def pause(session: Session, key: str, namespace: str) -> None:
@@ -135,7 +135,7 @@ def pause(session: Session, key: str, namespace: str) -> None:
     _move(session, key, namespace, "pause", "Paused")
 
 
-@command.verb("resume", changes=True)
+@schedules.verb("resume", changes=True)
 @_key
 @options.namespace
 def resume(session: Session, key: str, namespace: str) -> None:
@@ -143,7 +143,7 @@ def resume(session: Session, key: str, namespace: str) -> None:
     _move(session, key, namespace, "resume", "Resumed")
 
 
-@command.verb("cancel", destroys=True)
+@schedules.verb("cancel", destroys=True)
 @_key
 @click.argument("instant", metavar="INSTANT", type=Instant())
 @options.namespace
@@ -156,7 +156,7 @@ def cancel(session: Session, key: str, instant: datetime, namespace: str) -> Non
     session.out.confirm({"key": found}, f"Cancelled {session.out.when(at)} of schedule {found}.", id="key")
 
 
-@command.verb("delete", destroys=True)
+@schedules.verb("delete", destroys=True)
 @_key
 @options.namespace
 def delete(session: Session, key: str, namespace: str) -> None:

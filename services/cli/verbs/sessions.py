@@ -6,10 +6,10 @@ from services.cli.output.tables import TableColumn
 from services.cli.session import Session
 from services.cli.verb import noun
 
-command = noun("sessions")
+sessions = noun("sessions")
 
 
-@command.verb("list")
+@sessions.verb("list")
 def list_sessions(session: Session) -> None:
     """List the browsers signed in with your token, newest first."""
     columns = (
@@ -22,9 +22,9 @@ def list_sessions(session: Session) -> None:
     session.out.show_list(session.api.get("sessions"), columns, id="id", limit=0)
 
 
-@command.verb("end", changes=True)
+@sessions.verb("end", changes=True)
 @click.argument("session_id", metavar="SESSION")
-def end(session: Session, session_id: str) -> None:
+def end_session(session: Session, session_id: str) -> None:
     """Sign a browser out of the dashboard."""
     session.api.delete("sessions", session_id)
     session.out.confirm({"id": session_id}, "Signed that browser out.", id="id")

@@ -4,10 +4,10 @@ from services.cli import options
 from services.cli.session import Session
 from services.cli.verb import noun
 
-command = noun("signing-secrets")
+signing_secrets = noun("signing-secrets")
 
 
-@command.verb(
+@signing_secrets.verb(
     "create",
     changes=True,
     examples=(
@@ -16,7 +16,7 @@ command = noun("signing-secrets")
     ),
 )
 @options.namespace
-def create(session: Session, namespace: str) -> None:
+def create_signing_secret(session: Session, namespace: str) -> None:
     """Create a signing secret for a namespace and print it once. The old one signs beside it for a day."""
     issued = session.api.post("signing-secrets", once=True, namespace=namespace)
     if not session.out.json:

@@ -15,7 +15,7 @@ from services.cli.session import Session
 from services.cli.verb import Verb
 from services.cli.verbs.minutes import count_calls
 from services.cli.verbs.processes import process_columns
-from services.cli.verbs.queues import COLUMNS
+from services.cli.verbs.queues import QUEUE_COLUMNS
 from services.cli.watching import redraw
 
 VERDICTS = {
@@ -40,7 +40,7 @@ SHOWN = 8
 @click.command("status", cls=Verb)
 @click.option("--watch", "watches", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
 @click.pass_obj
-def command(session: Session, watches: bool) -> None:
+def status(session: Session, watches: bool) -> None:
     """Tell in one screen whether all is well, and why not; exits with 9 if it is not."""
     if watches:
         redraw(lambda: _show(session, session.api.get("overview")), in_place=session.out.is_for_people)
@@ -72,7 +72,7 @@ def _draw(out: Output, overview: Json) -> None:
         command = COMMANDS.get(each["kind"])
         out.write(f"\n{paint('attention', 'yellow')}  {visible(each['sentence'])}{f': `{command}`' if command else ''}")
     for thing in overview["unknown"]:
-        since = f", since {out.when(thing['since'])}" if "since" in thing else ""  # an older API does not tell
+        since = f", since {out.when(thing['since'])}"
         out.write(f"\n{paint('unknown', 'yellow')}  {visible(thing['what'])}{since}: {visible(thing['reason'])}")
     out.write("")
     for line in draw_record(_figures(overview)):
@@ -81,7 +81,7 @@ def _draw(out: Output, overview: Json) -> None:
     _jobs_section(out, "Paused", overview["jobs"].get("paused", []))
     _jobs_section(out, "Running", overview["jobs"]["running"])
     _jobs_section(out, "Scheduled", overview["jobs"]["waiting"])
-    _section(out, "Queues that are not empty", COLUMNS, busy)
+    _section(out, "Queues that are not empty", QUEUE_COLUMNS, busy)
     _section(out, "Processes", process_columns(out), overview["processes"])
 
 

@@ -16,13 +16,13 @@ from services.cli.output.text import as_json
 from services.cli.session import Session
 from services.cli.verb import noun
 
-command = noun("subscriptions")
+subscriptions = noun("subscriptions")
 
 _key = click.argument("key", metavar="KEY")
 _PATH = ("bus", "subscriptions")
 
 
-@command.verb("list")
+@subscriptions.verb("list")
 @options.namespace
 @options.limit
 def list_subscriptions(session: Session, namespace: str, limit: int | None) -> None:
@@ -37,7 +37,7 @@ def list_subscriptions(session: Session, namespace: str, limit: int | None) -> N
     session.out.show_list(found, columns, id="key", limit=limit)
 
 
-@command.verb("show")
+@subscriptions.verb("show")
 @_key
 @options.namespace
 def show(session: Session, key: str, namespace: str) -> None:
@@ -46,7 +46,7 @@ def show(session: Session, key: str, namespace: str) -> None:
     session.out.show(found, lambda: _fields(session, found), id="key")
 
 
-@command.verb("health")
+@subscriptions.verb("health")
 @_key
 @options.namespace
 def health(session: Session, key: str, namespace: str) -> None:
@@ -57,7 +57,7 @@ def health(session: Session, key: str, namespace: str) -> None:
         session.out.tell(f"It is not called until `carillon subscriptions resume {key}`.")
 
 
-@command.verb("test", changes=True)
+@subscriptions.verb("test", changes=True)
 @_key
 @options.namespace
 def send_test(session: Session, key: str, namespace: str) -> None:
@@ -68,7 +68,7 @@ def send_test(session: Session, key: str, namespace: str) -> None:
         raise Failure(Exit.FAILED, f"The receiver of {key} did not accept the test event.")
 
 
-@command.verb(
+@subscriptions.verb(
     "put",
     changes=True,
     examples=(
@@ -95,7 +95,7 @@ def put(session: Session, key: str, callback: str | None, topics: tuple[str, ...
     _confirm(session, made, f"Subscription {key} is in place.")
 
 
-@command.verb("pause", changes=True)
+@subscriptions.verb("pause", changes=True)
 @_key
 @options.namespace
 def pause(session: Session, key: str, namespace: str) -> None:
@@ -104,7 +104,7 @@ def pause(session: Session, key: str, namespace: str) -> None:
     session.out.confirm(moved, f"Paused subscription {key}.", id="key")
 
 
-@command.verb("resume", changes=True)
+@subscriptions.verb("resume", changes=True)
 @_key
 @options.namespace
 def resume(session: Session, key: str, namespace: str) -> None:
@@ -113,7 +113,7 @@ def resume(session: Session, key: str, namespace: str) -> None:
     session.out.confirm(moved, f"Resumed subscription {key}.", id="key")
 
 
-@command.verb("secret", changes=True)
+@subscriptions.verb("secret", changes=True)
 @_key
 @click.option("--keep-hours", type=options.Count(0, 168), metavar="HOURS", default=24, show_default=True,
               help="Hours for which the old secret signs beside it.")  # fmt: skip
@@ -124,7 +124,7 @@ def secret(session: Session, key: str, keep_hours: int, namespace: str) -> None:
     _confirm(session, made, f"Subscription {key} has a new secret.")
 
 
-@command.verb("delete", destroys=True)
+@subscriptions.verb("delete", destroys=True)
 @_key
 @options.namespace
 def delete(session: Session, key: str, namespace: str) -> None:
@@ -171,8 +171,6 @@ def _health_fields(session: Session, found: Json) -> Fields:
 
 
 def _describe_calls(found: Json) -> str:
-    if "last_calls" not in found:  # an older API
-        return f"{found['accepted_percent']} % of the last ones were accepted"
     last = found["last_calls"]
     return f"{found['accepted_calls']} of the last {count_things(last, 'call')} accepted" if last else "none yet"
 

@@ -12,17 +12,17 @@ from services.cli.exits import Exit, Failure
 from services.cli.names import find_app
 from services.cli.output.tables import Json, TableColumn
 from services.cli.session import Session
-from services.cli.verb import Function, noun
+from services.cli.verb import noun
 
-command = noun("suppressions")
+suppressions = noun("suppressions")
 
-_AT_ONCE = 5_000
+_ADDED_AT_ONCE = 5_000
 _ID = re.compile(r"[0-9a-f]{32}")
 _CHANNELS = click.Choice(["mail", "sms", "push", "other"])
 _CAUSES = click.Choice(["bounce", "complaint", "unsubscribe", "hand"])
 _FIELD_OF = {"channel": "channel", "list_name": "list", "cause": "cause", "default_region": "defaultRegion"}
 
-_MEANT = (
+_meant_options = options.join(
     click.option(
         "--list", "list_name", metavar="LIST", help="Block only messages of this list (default: all messages)."
     ),
@@ -31,13 +31,7 @@ _MEANT = (
 )
 
 
-def _meant_options(function: Function) -> Function:
-    for option in reversed(_MEANT):
-        function = option(function)
-    return function
-
-
-@command.verb("list", of_app=True)
+@suppressions.verb("list", of_app=True)
 @click.option("--address", default="", help="Only this address.")
 @options.limit
 def list_suppressions(session: Session, address: str, limit: int | None) -> None:
@@ -54,7 +48,7 @@ def list_suppressions(session: Session, address: str, limit: int | None) -> None
     session.out.show_list(found, columns, id="id", limit=limit)
 
 
-@command.verb(
+@suppressions.verb(
     "add",
     of_app=True,
     changes=True,
@@ -75,7 +69,7 @@ def add(session: Session, address: str, **meant: Any) -> None:
     )
 
 
-@command.verb(
+@suppressions.verb(
     "import",
     of_app=True,
     changes=True,
@@ -87,22 +81,22 @@ def add(session: Session, address: str, **meant: Any) -> None:
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
 @click.option("--channel", type=_CHANNELS, help="Kind of address, if each line of the files is one.")
 @_meant_options
-def import_files(session: Session, files: Sequence[str], **meant: Any) -> None:
+def import_suppressions(session: Session, files: Sequence[str], **meant: Any) -> None:
     """Block all addresses of files (`-`: stdin). With --channel, a file has an address a line. Without, it is JSON as
     the API takes it, an array or one a line. It may be repeated."""
     app_id, given = find_app(session), _fields(**meant)
     bodies = [body for file in files for body in _read_bodies(file, given)]
     told = {"created": 0, "there": 0, "refused": 0}
-    for start in range(0, len(bodies), _AT_ONCE):
-        chunk = bodies[start : start + _AT_ONCE]
+    for start in range(0, len(bodies), _ADDED_AT_ONCE):
+        chunk = bodies[start : start + _ADDED_AT_ONCE]
         for result in session.api.post("apps", app_id, "suppressions", "bulk", body=chunk):
-            told[_outcome(session, start, result)] += 1
+            told[_outcome_of_suppression(session, start, result)] += 1
     session.out.confirm(told, f"Newly blocked: {told['created']:,}. Blocked before: {told['there']:,}.", id="")
     if told["refused"]:
         raise Failure(Exit.REFUSED, f"Refused: {told['refused']:,}. The other addresses are blocked.")
 
 
-@command.verb("remove", of_app=True, destroys=True)
+@suppressions.verb("remove", of_app=True, destroys=True)
 @click.argument("who", metavar="ADDRESS|ID")
 @click.option("--channel", type=_CHANNELS, help="Only on this channel.")
 @click.option("--list", "list_name", metavar="LIST", help="Only of this list; '' is the block of all messages.")
@@ -148,7 +142,7 @@ def _fields(**meant: Any) -> dict[str, Any]:
     return {_FIELD_OF[name]: value for name, value in meant.items() if value is not None}
 
 
-def _outcome(session: Session, start: int, result: Json) -> str:
+def _outcome_of_suppression(session: Session, start: int, result: Json) -> str:
     """How one item ended; a refusal is told by its place among all, for an address is nobody's business."""
     if result["status"] < HTTPStatus.BAD_REQUEST:
         return "created" if result["status"] == HTTPStatus.CREATED else "there"

@@ -18,7 +18,7 @@ from services.cli.session import Session
 from services.cli.verb import noun
 from shared.domain.plain_words import decode_but, find_json_fault
 
-command = noun("templates")
+templates = noun("templates")
 
 _COLUMNS = (
     TableColumn("ID", lambda template: template["id"], "id"),
@@ -38,7 +38,7 @@ _defaults = click.option(
 )
 
 
-@command.verb("list", of_app=True)
+@templates.verb("list", of_app=True)
 @options.limit
 def list_templates(session: Session, limit: int | None) -> None:
     """List an app's templates."""
@@ -46,7 +46,7 @@ def list_templates(session: Session, limit: int | None) -> None:
     session.out.show_list(templates, _COLUMNS, id="id", limit=limit)
 
 
-@command.verb("show", of_app=True)
+@templates.verb("show", of_app=True)
 @_template
 @_locale
 def show(session: Session, template_name: str, locale: str) -> None:
@@ -55,7 +55,7 @@ def show(session: Session, template_name: str, locale: str) -> None:
     session.out.show(template, lambda: _fields(session, template), id="id")
 
 
-@command.verb(
+@templates.verb(
     "create",
     of_app=True,
     changes=True,
@@ -75,7 +75,7 @@ def create(session: Session, name: str, locale: str, body: Any, defaults: Any) -
     session.out.confirm(made, f"Created template {made['name']} ({made['locale']}), {made['id']}.", id="id")
 
 
-@command.verb("edit", of_app=True, changes=True)
+@templates.verb("edit", of_app=True, changes=True)
 @_template
 @_locale
 @_body
@@ -92,7 +92,7 @@ def edit(session: Session, template_name: str, locale: str, body: Any, defaults:
     session.out.confirm(changed, f"Changed template {changed['name']} ({changed['locale']}).", id="id")
 
 
-@command.verb("delete", of_app=True, destroys=True)
+@templates.verb("delete", of_app=True, destroys=True)
 @_template
 @_locale
 def delete(session: Session, template_name: str, locale: str) -> None:
@@ -105,7 +105,7 @@ def delete(session: Session, template_name: str, locale: str) -> None:
     session.out.confirm(template, f"Deleted {what}.", id="id")
 
 
-@command.verb("render", of_app=True)
+@templates.verb("render", of_app=True)
 @click.argument("template_name", metavar="[TEMPLATE]", default="", shell_complete=complete.templates)
 @_locale
 @click.option("--body", type=JsonText(), metavar="JSON|@FILE", help="Content to render in place of a stored template.")
@@ -129,7 +129,7 @@ def render(
         click.get_current_context().exit(Exit.FAILED)
 
 
-@command.verb("diff", of_app=True)
+@templates.verb("diff", of_app=True)
 @_template
 @_locale
 @click.argument("file", metavar="FILE")

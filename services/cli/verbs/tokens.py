@@ -13,12 +13,12 @@ from services.cli.output.tables import Json, TableColumn
 from services.cli.session import Session
 from services.cli.verb import noun
 
-command = noun("tokens")
+tokens = noun("tokens")
 
 _token = click.argument("token_name", metavar="TOKEN", shell_complete=complete.tokens)
 
 
-@command.verb("list")
+@tokens.verb("list")
 @options.limit
 def list_tokens(session: Session, limit: int | None) -> None:
     """List the tokens, oldest first, without their secrets."""
@@ -33,7 +33,7 @@ def list_tokens(session: Session, limit: int | None) -> None:
     session.out.show_list(session.api.items("tokens", limit=limit), columns, id="id", limit=limit)
 
 
-@command.verb(
+@tokens.verb(
     "create",
     changes=True,
     examples=(
@@ -56,7 +56,7 @@ def list_tokens(session: Session, limit: int | None) -> None:
     help="Maximum single messages a second (default 10).",
 )
 @access_options
-def create(
+def create_token(
     session: Session,
     name: str,
     namespace: str,
@@ -75,7 +75,7 @@ def create(
     _show_secret(session, session.api.post("tokens", body=body, once=True))
 
 
-@command.verb("rotate", changes=True)
+@tokens.verb("rotate", changes=True)
 @_token
 @click.option(
     "--overlap",
@@ -84,24 +84,24 @@ def create(
     show_default=True,
     help="Time for which the old secret still works; 0 after a leak.",
 )
-def rotate(session: Session, token_name: str, overlap: timedelta) -> None:
+def rotate_token(session: Session, token_name: str, overlap: timedelta) -> None:
     """Create a new secret for a token and print it once. Its schedules stay."""
     body = {"overlapSeconds": int(overlap.total_seconds())}
-    token_id = _find(session, token_name)["id"]
+    token_id = _find_token(session, token_name)["id"]
     _show_secret(session, session.api.post("tokens", token_id, "rotate", body=body, once=True))
 
 
-@command.verb("revoke", destroys=True)
+@tokens.verb("revoke", destroys=True)
 @_token
-def revoke(session: Session, token_name: str) -> None:
+def revoke_token(session: Session, token_name: str) -> None:
     """Revoke a token, by name or id, and pause its schedules."""
-    token = _find(session, token_name)
+    token = _find_token(session, token_name)
     session.ask(f"This revokes token {token['name']} and pauses all that it has scheduled; there is no undo.")
     session.api.delete("tokens", token["id"])
     session.out.confirm(token, f"Revoked token {token['name']}.", id="id")
 
 
-def _find(session: Session, typed: str) -> Json:
+def _find_token(session: Session, typed: str) -> Json:
     return find_listed(session, typed, "tokens", what="token", names=("id", "name"))
 
 

@@ -9,12 +9,12 @@ from services.cli.output.tables import Json, TableColumn
 from services.cli.session import Session
 from services.cli.verb import noun
 
-command = noun("topics")
+topics = noun("topics")
 
 _topic = click.argument("topic")
 
 
-@command.verb("list")
+@topics.verb("list")
 @options.limit
 def list_topics(session: Session, limit: int | None) -> None:
     """List the topics of the bus by name."""
@@ -28,7 +28,7 @@ def list_topics(session: Session, limit: int | None) -> None:
     session.out.show_list(session.api.items("bus", "topics", limit=limit), columns, id="name", limit=limit)
 
 
-@command.verb("show")
+@topics.verb("show")
 @_topic
 def show(session: Session, topic: str) -> None:
     """Show a topic."""
@@ -45,7 +45,7 @@ def show(session: Session, topic: str) -> None:
     session.out.show(found, lambda: fields, id="name")
 
 
-@command.verb(
+@topics.verb(
     "put",
     changes=True,
     examples=(
@@ -71,7 +71,7 @@ def put(
     session.out.confirm(stored, f"Topic {stored['name']} is {_owner_of(stored)}.", id="name")
 
 
-@command.verb("delete", destroys=True)
+@topics.verb("delete", destroys=True)
 @_topic
 def delete(session: Session, topic: str) -> None:
     """Delete a topic from all subscriptions. Only admins delete one that others subscribe to."""
@@ -81,7 +81,7 @@ def delete(session: Session, topic: str) -> None:
     session.out.confirm(found, f"Deleted topic {found['name']}.", id="name")
 
 
-@command.verb("pressure")
+@topics.verb("pressure")
 def pressure(session: Session) -> None:
     """Show the backlog of the bus, as autoscalers read it."""
     told: Json = session.api.get("bus", "pressure")

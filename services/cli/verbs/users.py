@@ -11,12 +11,12 @@ from services.cli.output.tables import Json, TableColumn
 from services.cli.session import Session
 from services.cli.verb import noun
 
-command = noun("users")
+users = noun("users")
 
 _user = click.argument("user_name", metavar="USER", shell_complete=complete.users)
 
 
-@command.verb("list")
+@users.verb("list")
 @options.limit
 def list_users(session: Session, limit: int | None) -> None:
     """List the users, oldest first."""
@@ -29,11 +29,11 @@ def list_users(session: Session, limit: int | None) -> None:
     session.out.show_list(session.api.items("users", limit=limit), columns, id="id", limit=limit)
 
 
-@command.verb("show")
+@users.verb("show")
 @_user
-def show(session: Session, user_name: str) -> None:
+def show_user(session: Session, user_name: str) -> None:
     """Show a user, by e-mail address or id, and their rights."""
-    user = session.api.get("users", _find(session, user_name)["id"])
+    user = session.api.get("users", _find_user(session, user_name)["id"])
     fields = [
         ("id", user["id"]),
         ("e-mail", user["email"]),
@@ -43,7 +43,7 @@ def show(session: Session, user_name: str) -> None:
     session.out.show(user, lambda: fields, id="id")
 
 
-@command.verb(
+@users.verb(
     "create",
     changes=True,
     examples=(
@@ -53,31 +53,31 @@ def show(session: Session, user_name: str) -> None:
 )
 @click.argument("email", metavar="E-MAIL")
 @access_options
-def create(session: Session, email: str, **access: Any) -> None:
+def create_user(session: Session, email: str, **access: Any) -> None:
     """Create a user."""
     user = session.api.post("users", body={"email": email, **access_body(session, **access)})
     session.out.confirm(user, f"Created user {user['email']}, {user['id']}.", id="id")
 
 
-@command.verb("edit", changes=True)
+@users.verb("edit", changes=True)
 @_user
 @access_options
-def edit(session: Session, user_name: str, **access: Any) -> None:
+def edit_user(session: Session, user_name: str, **access: Any) -> None:
     """Replace the rights of a user, by e-mail address or id."""
-    found = _find(session, user_name)
+    found = _find_user(session, user_name)
     user = session.api.put("users", found["id"], body={"email": found["email"], **access_body(session, **access)})
     session.out.confirm(user, f"Changed user {user['email']}. Rights: {may(user) or 'none'}.", id="id")
 
 
-@command.verb("delete", destroys=True)
+@users.verb("delete", destroys=True)
 @_user
-def delete(session: Session, user_name: str) -> None:
+def delete_user(session: Session, user_name: str) -> None:
     """Delete a user, by e-mail address or id, and pause their schedules."""
-    user = _find(session, user_name)
+    user = _find_user(session, user_name)
     session.ask(f"This deletes user {user['email']} and pauses all that they have scheduled.")
     session.api.delete("users", user["id"])
     session.out.confirm(user, f"Deleted user {user['email']}.", id="id")
 
 
-def _find(session: Session, typed: str) -> Json:
+def _find_user(session: Session, typed: str) -> Json:
     return find_listed(session, typed, "users", what="user", names=("id", "email"))

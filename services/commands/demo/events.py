@@ -25,7 +25,7 @@ EVENTS, REFUSALS = 1_000, 3
 
 _AT_ONCE = 20
 _MOST, _TIMEOUT_MS = 100, 200
-_PATIENCE_SECONDS = 60.0
+_EVENT_SECONDS = 60.0
 
 
 class BusReceiver:
@@ -68,14 +68,14 @@ async def publish_and_receive(api: str, root_key: str) -> bool:
         await _publish_all(named["publisher"], topic)
         published = time.monotonic()
         in_time = await becomes_true(
-            lambda: all(len(set(each.events)) >= EVENTS for each in receivers), seconds=_PATIENCE_SECONDS
+            lambda: all(len(set(each.events)) >= EVENTS for each in receivers), seconds=_EVENT_SECONDS
         )
         for each in receivers:
             await named[each.name].call("DELETE", "/subscriber")  # they listen no longer from now on
-    return check(well, failing, published=published, in_time=in_time)
+    return check_events(well, failing, published=published, in_time=in_time)
 
 
-def check(well: BusReceiver, failing: BusReceiver, *, published: float, in_time: bool) -> bool:
+def check_events(well: BusReceiver, failing: BusReceiver, *, published: float, in_time: bool) -> bool:
     """Show the promises of this act; `published` is when the last event was. Returns whether all were kept."""
     receivers = (well, failing)
     took = {each.name: f"{max(each.last_at - published, 0):.1f} s after the last was published" for each in receivers}

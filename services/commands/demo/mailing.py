@@ -19,7 +19,7 @@ FAULT = "message.before_record@3=kill"
 """Kill the process when it has answers for the third time and is about to store them."""
 
 _TEMPLATE, _CREDENTIAL = "letter", "demo-mail"
-_PATIENCE_SECONDS = 90.0
+_MAIL_SECONDS = 90.0
 _SECOND = timedelta(seconds=1)
 
 
@@ -53,11 +53,11 @@ async def send_mails(customer: Customer, victim: Victim, app_id: str) -> bool:
         called = len(_read_calls(sandbox)) - begin
         await victim.revive(click.echo, f"before it stored the provider's answers, after {called:,} calls")
 
-    in_time, killed = await victim.watch(poll, on_death, seconds=_PATIENCE_SECONDS)
-    return check(job["messages"], _read_calls(sandbox)[begin:], in_time=in_time, killed=killed)
+    in_time, killed = await victim.watch(poll, on_death, seconds=_MAIL_SECONDS)
+    return check_mails(job["messages"], _read_calls(sandbox)[begin:], in_time=in_time, killed=killed)
 
 
-def check(counts: dict[str, int], arrived: list[Arrival], *, in_time: bool, killed: bool) -> bool:
+def check_mails(counts: dict[str, int], arrived: list[Arrival], *, in_time: bool, killed: bool) -> bool:
     """Show the promises of this act, by the job's counts and the provider's. Returns whether all were kept."""
     calls, messages = len(arrived), len({call.key.partition("~")[0] for call in arrived})
     moments = sorted(call.at for call in arrived)

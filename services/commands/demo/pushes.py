@@ -77,10 +77,12 @@ async def send_pushes(customer: Customer, seeded: Seeded, victim: Victim, next_f
         first, last, counted = (at - called for at in (receiver.first_at, receiver.last_at, time.monotonic()))
         click.echo(f"  first record after {first:.2f} s, last after {last:.2f} s, all counted after {counted:.2f} s")
     tokens, answers = receiver.tokens, receiver.answers
-    return check(seeded.devices, job, tokens, answers, in_time=in_time, killed=killed)
+    return check_pushes(seeded.devices, job, tokens, answers, in_time=in_time, killed=killed)
 
 
-def check(total: int, job: Object, tokens: Counter[str], answers: Counter[str], *, in_time: bool, killed: bool) -> bool:
+def check_pushes(
+    total: int, job: Object, tokens: Counter[str], answers: Counter[str], *, in_time: bool, killed: bool
+) -> bool:
     """Show the promises of this act, by the number of devices, the job's last answer, the records of each token and the
     receiver's answers. Returns whether all were kept."""
     expected = {devices.token(number) for number in range(1, total + 1)}
@@ -129,7 +131,6 @@ class Receiver:
         self._job_id = job_id
 
     async def run(self) -> None:
-        """Receive until cancelled."""
         async with self._stream.reader(re.escape(self._topic), group="demo-receiver") as reader:
             while True:
                 for chunk in await reader.read(_READ_SECONDS):

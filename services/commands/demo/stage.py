@@ -37,12 +37,10 @@ class Victim:
 
     @property
     def pid(self) -> int:
-        """The process, dead or alive."""
         return self._mark.pid if self._mark is not None else 0
 
     @property
     def is_dead(self) -> bool:
-        """Whether the process has ended."""
         return self._mark is not None and not processes.is_alive(self._mark)
 
     async def start(self, fault: str = "") -> None:

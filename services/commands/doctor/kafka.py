@@ -7,7 +7,7 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from services.commands.doctor.answers import INIT, Answer, Finding, command, export, fault, name_some, warn, well
-from services.commands.doctor.questions import LOGIN, Given, Question, Subject, reach, show
+from services.commands.doctor.questions import LOGIN, Given, Question, Subject, reach, show_address
 from shared.domain.push.topics import topic_pattern
 from shared.runtime.bus_settings import BusSettings
 from shared.runtime.settings import Settings, StreamSettings
@@ -194,7 +194,7 @@ async def _read_topics(
 
 
 def _servers(settings: Settings) -> str:
-    return ",".join(show(*address) for address in kafka_addresses(settings.stream.url))
+    return ",".join(show_address(*address) for address in kafka_addresses(settings.stream.url))
 
 
 KAFKA = Subject(

@@ -9,7 +9,16 @@ from math import ceil
 from urllib.parse import unquote, urlsplit
 
 from services.commands.doctor.answers import Answer, Finding, command, export, fault, name_some, warn, well
-from services.commands.doctor.questions import LOGIN, Given, Question, Subject, address_of, reach, show, without_login
+from services.commands.doctor.questions import (
+    LOGIN,
+    Given,
+    Question,
+    Subject,
+    address_of,
+    reach,
+    show_address,
+    without_login,
+)
 from shared.audience.inspection import AudienceInspection, FoundTable
 from shared.domain.audience.audiences import table_name
 from shared.domain.bus.subscriptions import EventSubscription
@@ -265,7 +274,7 @@ FILES = Subject("Files", (Question("access", check_files),), lambda settings: se
 MAIL = Subject(
     "Mail",
     (Question(LOGIN, check_mail),),
-    lambda settings: show(*_mail_address(settings)) if settings.mail.url else None,
+    lambda settings: show_address(*_mail_address(settings)) if settings.mail.url else None,
 )
 MESSAGES = Subject(
     "Messages",

@@ -71,13 +71,15 @@ def address_of(url: str, port: int) -> tuple[str, int]:
 async def reach(*addresses: tuple[str, int]) -> Answer:
     """Connect to each address. A warning names those that refuse; raises `Unavailable` if all do."""
     reasons = await asyncio.gather(*(_connect(host, port) for host, port in addresses))
-    refused = [f"{show(*address)}: {reason}" for address, reason in zip(addresses, reasons, strict=True) if reason]
+    refused = [
+        f"{show_address(*address)}: {reason}" for address, reason in zip(addresses, reasons, strict=True) if reason
+    ]
     if refused and all(reasons):
         raise Unavailable("; ".join(refused))
     return warn("; ".join(refused)) if refused else ()
 
 
-def show(host: str, port: int) -> str:
+def show_address(host: str, port: int) -> str:
     """The address as one writes it."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

@@ -4,7 +4,7 @@ from typing import cast
 from urllib.parse import unquote, urlsplit
 
 from services.commands.doctor.answers import INIT, Answer, command, fault, name_some, warn, well
-from services.commands.doctor.questions import LOGIN, Given, Question, Subject, address_of, reach, show
+from services.commands.doctor.questions import LOGIN, Given, Question, Subject, address_of, reach, show_address
 from shared.broker.rabbitmq import RabbitBroker
 from shared.broker.rabbitmq.inspection import RabbitInspection
 from shared.domain.errors import Denied, NotFound, Unavailable
@@ -96,11 +96,11 @@ def _place(settings: Settings) -> str | None:
     url = settings.broker.url
     if urlsplit(url).scheme == "memory":
         return None
-    return f"{show(*_address(url))}, virtual host {unquote(urlsplit(url).path[1:]) or '/'}"
+    return f"{show_address(*_address(url))}, virtual host {unquote(urlsplit(url).path[1:]) or '/'}"
 
 
 def _place_of_management(settings: Settings) -> str | None:
-    return None if _place(settings) is None else show(*_address(settings.broker.management_url))
+    return None if _place(settings) is None else show_address(*_address(settings.broker.management_url))
 
 
 RABBITMQ = Subject("RabbitMQ", (Question(LOGIN, check_login), Question("queues", check_queues)), _place)

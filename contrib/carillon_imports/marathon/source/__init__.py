@@ -48,7 +48,6 @@ class Marathon:
         self._connection = connection
 
     async def counts(self) -> dict[str, int]:
-        """The number of rows of each table."""
         with _translate_errors():
             counted = await self._connection.fetchrow(statements.COUNTS, timeout=STATEMENT_SECONDS)
         return dict(counted or {})
@@ -133,7 +132,6 @@ async def _connect(url: str, tls: TlsSettings) -> _Connection:
 
 @contextmanager
 def _translate_errors() -> Iterator[None]:
-    """Translate the driver's errors into Carillon's."""
     try:
         yield
     except asyncpg.ClientConfigurationError as error:

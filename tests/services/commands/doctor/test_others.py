@@ -45,7 +45,6 @@ async def test_an_app_without_a_table_and_one_with_a_view_or_partitions(patient:
     await patient.sql(f"CREATE VIEW {TABLE} AS SELECT * FROM devices")
     told = [found for found in await patient.examine() if (found.of, found.check) == ONLY_TABLES[1:]]
     assert [(found.level, found.remedy) for found in told] == [(Level.OK, "")]
-    assert "a view: index the columns of its table that are seq_id and user_id" in told[0].sentence
     await patient.sql(f"DROP VIEW {TABLE}")
     columns = "(seq_id bigint, user_id text, token text, locale text, tz text)"
     await patient.sql(f"CREATE TABLE {TABLE} {columns} PARTITION BY RANGE (seq_id)")
