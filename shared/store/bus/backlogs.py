@@ -15,9 +15,9 @@ from shared.domain.bus.notices import notice_of_loss, notice_of_surplus
 from shared.domain.bus.subscriptions import EventSubscription
 from shared.domain.instants import EPOCH
 from shared.store.bus.cursors import CURSORS
-from shared.store.bus.cuts import CHUNKS, chunk_codec, read_first_heads
+from shared.store.bus.cuts import chunk_codec, read_first_heads
 from shared.store.bus.dead_letters import LETTERS, letter_codec
-from shared.store.bus.flushes import read_all_positions
+from shared.store.bus.flushes import CHUNKS, read_all_positions
 from shared.store.bus.notices import add_loss
 from shared.store.bus.standings import backlog_of, sum_of_chunks
 from shared.store.documents import Document, translate_errors

@@ -9,8 +9,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.bus.compaction import MANY_CHUNKS, choose_small, is_worth_it, merge_chunks
 from shared.domain.bus.cutting import ChunkHead
 from shared.store.bus.cursors import CURSORS
-from shared.store.bus.cuts import CHUNKS, chunk_codec, read_first_heads
-from shared.store.bus.flushes import sums_of
+from shared.store.bus.cuts import chunk_codec, read_first_heads
+from shared.store.bus.flushes import CHUNKS, sums_of
 from shared.store.documents import Document, translate_errors
 from shared.store.transactions import run_transaction
 

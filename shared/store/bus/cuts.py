@@ -17,11 +17,12 @@ from shared.domain.bus.cursors import Cursor
 from shared.domain.bus.cutting import ChunkHead, QueueCut, QueuedChunk, ShortenedChunk
 from shared.domain.bus.deliveries import EventDelivery
 from shared.store.bus.cursors import CURSORS
+from shared.store.bus.flushes import CHUNKS
 from shared.store.bus.moves import PATIENCE, CursorMoved, CursorWriter, CursorWrites, change_all, move_cursors
 from shared.store.documents import Codec, Document, make, of_same_place, translate_errors
 from shared.store.transactions import OwnSession, end_session, run_transaction
 
-CHUNKS, DELIVERIES = "bus_chunks", "bus_deliveries"
+DELIVERIES = "bus_deliveries"
 
 HEAD = {"queue": 1, "n": 1, "bytes": 1, "first_at": 1}
 IN_ORDER = [("queue", ASCENDING), ("_id", ASCENDING)]

@@ -8,7 +8,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.bus.backlog import Backlog
 from shared.domain.bus.deliveries import DeliveryStatus
 from shared.domain.bus.wake_ups import QUEUE_OWNER
-from shared.store.bus.cuts import CHUNKS, DELIVERIES
+from shared.store.bus.cuts import DELIVERIES
+from shared.store.bus.flushes import CHUNKS
 from shared.store.bus.gone_queues import GONE
 from shared.store.documents import Document, translate_errors
 
