@@ -16,7 +16,7 @@ from shared.store.bus.cursors import CURSORS, cursor_codec
 from shared.store.bus.cuts import DELIVERIES, delivery_codec
 from shared.store.bus.flushes import UNWOKEN, Unwoken, unwoken_document
 from shared.store.bus.moves import CursorMoved, move_cursors
-from shared.store.documents import Codec, Document, Page, forget_some, read_newest, read_page, translate_errors
+from shared.store.documents import Aggregate, Codec, Document, Page, forget_some, read_newest, read_page
 from shared.store.transactions import run_transaction
 
 LETTERS = "bus_dead_letters"
@@ -35,7 +35,7 @@ class LetterRetry(Struct, frozen=True):
     is_full: bool = False
 
 
-class BusDeadLetters:
+class BusDeadLetters(Aggregate):
     """The `bus_dead_letters` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -51,12 +51,10 @@ class BusDeadLetters:
 
     async def get(self, namespace: str, letter_id: str) -> BusDeadLetter | None:
         """A dead letter of this namespace, with its events."""
-        with translate_errors():
-            return letter_codec.maybe(await self._letters.find_one({"_id": letter_id, "namespace": namespace}))
+        return letter_codec.maybe(await self._letters.find_one({"_id": letter_id, "namespace": namespace}))
 
     async def estimate_count(self) -> int:
-        with translate_errors():
-            return await self._letters.estimated_document_count()
+        return await self._letters.estimated_document_count()
 
     async def page(
         self,
@@ -102,8 +100,7 @@ class BusDeadLetters:
 
     async def remove(self, letter: BusDeadLetter) -> bool:
         """Delete this letter, but not one of a later death; returns whether it was there."""
-        with translate_errors():
-            removed = await self._letters.delete_one({"_id": letter.id, "died_at": letter.died_at})
+        removed = await self._letters.delete_one({"_id": letter.id, "died_at": letter.died_at})
         return removed.deleted_count > 0
 
     async def forget(self, before: datetime, limit: int) -> int:

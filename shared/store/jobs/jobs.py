@@ -23,7 +23,7 @@ from shared.domain.jobs.jobs import TRANSITIONS, Job, JobStatus, Standing
 from shared.domain.jobs.templates import Template
 from shared.domain.jobs.totals import Totals
 from shared.domain.transitions import sources
-from shared.store.documents import BATCH, Document, insert_new, json_text, translate_errors
+from shared.store.documents import BATCH, Aggregate, Document, insert_new, json_text, translate_errors
 from shared.store.jobs.job_changes import NOW, VIEW, change_job, change_unread_job
 from shared.store.jobs.job_documents import (
     STANDING_FIELDS,
@@ -38,7 +38,7 @@ from shared.store.jobs.job_documents import (
 _LISTED = VIEW | {"context": 0}
 
 
-class Jobs:
+class Jobs(Aggregate):
     """The `jobs` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -62,28 +62,23 @@ class Jobs:
 
     async def with_ids(self, job_ids: Sequence[str], *, context: bool = False) -> dict[str, Job]:
         """The existing jobs of any app, by id; with their contexts only if asked for."""
-        with translate_errors():
-            found = read_any_job(self._jobs, job_ids, VIEW if context else _LISTED, batch_size=BATCH)
-            return {document["_id"]: job_of(document) async for document in found}
+        found = read_any_job(self._jobs, job_ids, VIEW if context else _LISTED, batch_size=BATCH)
+        return {document["_id"]: job_of(document) async for document in found}
 
     async def get(self, job_id: str) -> Job | None:
         """The whole job of any app, with its copies of the templates."""
-        with translate_errors():
-            return _job_or_none(await self._jobs.find_one(one_job(job_id)))
+        return _job_or_none(await self._jobs.find_one(one_job(job_id)))
 
     async def view(self, job_id: str) -> Job | None:
         """The job, without templates."""
-        with translate_errors():
-            return _job_or_none(await self._jobs.find_one(one_job(job_id), VIEW))
+        return _job_or_none(await self._jobs.find_one(one_job(job_id), VIEW))
 
     async def with_key(self, key: str) -> Job | None:
-        with translate_errors():
-            return _job_or_none(await self._jobs.find_one({"idempotency.key": key}, VIEW))
+        return _job_or_none(await self._jobs.find_one({"idempotency.key": key}, VIEW))
 
     async def get_standing(self, job_id: str) -> Standing | None:
         """The fields that decide about the job's batches."""
-        with translate_errors():
-            document = await self._jobs.find_one(one_job(job_id), STANDING_FIELDS)
+        document = await self._jobs.find_one(one_job(job_id), STANDING_FIELDS)
         return None if document is None else standing_of(document)
 
     async def move(
@@ -133,8 +128,7 @@ class Jobs:
 
     async def touch(self, job_id: str) -> None:
         """Record that a planner works at the job's plan now."""
-        with translate_errors():
-            await self._jobs.update_one(one_job(job_id), {"$currentDate": NOW})
+        await self._jobs.update_one(one_job(job_id), {"$currentDate": NOW})
 
     async def close(
         self,

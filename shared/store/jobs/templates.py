@@ -13,6 +13,7 @@ from shared.domain.errors import Conflict
 from shared.domain.jobs.templates import Template
 from shared.store.documents import (
     BATCH,
+    Aggregate,
     Codec,
     Document,
     Page,
@@ -54,7 +55,7 @@ def _duplicates_told() -> Iterator[None]:
         raise
 
 
-class Templates:
+class Templates(Aggregate):
     """The `templates` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -98,8 +99,7 @@ class Templates:
     async def ids_of(self, app_ids: Sequence[str], names: Sequence[str]) -> dict[tuple[str, str, str], str]:
         """The ids of these apps' templates with these names, by app, name and locale."""
         query = {"app_id": {"$in": list(app_ids)}, "name": {"$in": list(names)}}
-        with translate_errors():
-            found = await self._templates.find(query, {"app_id": 1, "name": 1, "locale": 1}).to_list()
+        found = await self._templates.find(query, {"app_id": 1, "name": 1, "locale": 1}).to_list()
         return {(document["app_id"], document["name"], document["locale"]): document["_id"] for document in found}
 
     async def replace(self, old: Template, new: Template) -> bool:
@@ -111,8 +111,7 @@ class Templates:
         return await replace_unchanged(self._templates, _codec.document(old), _codec.document(new), duplicate=_clash)
 
     async def get(self, template_id: str) -> Template | None:
-        with translate_errors():
-            return _codec.maybe(await self._templates.find_one({"_id": template_id}))
+        return _codec.maybe(await self._templates.find_one({"_id": template_id}))
 
     async def page(self, app_id: str, *, after: str = "", limit: int) -> Page[Template]:
         """The app's templates whose ids follow `after`, the oldest first."""
@@ -125,9 +124,8 @@ class Templates:
 
     async def find_names(self, app_id: str) -> set[str]:
         """The names of the app's first 1,000 templates, to explain an unknown name."""
-        with translate_errors():
-            cursor = self._templates.find({"app_id": app_id}, {"_id": 0, "name": 1}, sort=[("name", ASCENDING)])
-            return {document["name"] for document in await cursor.limit(_NAMES).to_list()}
+        cursor = self._templates.find({"app_id": app_id}, {"_id": 0, "name": 1}, sort=[("name", ASCENDING)])
+        return {document["name"] for document in await cursor.limit(_NAMES).to_list()}
 
     async def outlines(self, app_id: str, names: Sequence[str]) -> list[Outline]:
         """The app's templates with one of these names, without their contents."""
@@ -136,8 +134,7 @@ class Templates:
             {"$match": {"app_id": app_id, "name": {"$in": list(names)}}},
             {"$project": {"_id": 0, "name": 1, "locale": 1, "size": size}},
         ]
-        with translate_errors():
-            return [Outline(**document) async for document in await self._templates.aggregate(pipeline)]
+        return [Outline(**document) async for document in await self._templates.aggregate(pipeline)]
 
     async def update(
         self, app_id: str, template_id: str, *, name: str, locale: str, body: dict[str, Any],
@@ -161,9 +158,7 @@ class Templates:
 
     async def remove(self, app_id: str, template_id: str) -> bool:
         """Delete the template; `False` if the app has none such."""
-        with translate_errors():
-            return (await self._templates.delete_one({"_id": template_id, "app_id": app_id})).deleted_count == 1
+        return (await self._templates.delete_one({"_id": template_id, "app_id": app_id})).deleted_count == 1
 
     async def remove_of(self, app_id: str) -> None:
-        with translate_errors():
-            await self._templates.delete_many({"app_id": app_id})
+        await self._templates.delete_many({"app_id": app_id})
