@@ -68,7 +68,6 @@ class IdempotencyKeys(Aggregate):
         return (await self._keys.update_one(query, {"$set": {"made": made}})).matched_count == 1
 
     async def forget(self, *, before: datetime, limit: int) -> int:
-        """Delete up to `limit` keys last used before `before`; returns the number."""
         return await forget_some(self._keys, {"used_at": {"$lt": before}}, limit)
 
 

@@ -90,7 +90,6 @@ class JobKinds:
 
     @property
     def queues(self) -> set[str]:
-        """The queues of batches."""
         return {kind.batch_task.queue for kind in self._by_service.values()}
 
     def of(self, service: str) -> JobKind:

@@ -77,7 +77,6 @@ class UnsubscribeFlow:
         self._clock = clock
 
     async def look(self, token: str) -> tuple[App, SubscriptionState]:
-        """The recipient's present state."""
         listing, app = await self._read(token)
         return app, await self._find(listing)
 

@@ -42,7 +42,6 @@ class Tokens(Aggregate):
         return found | (await self._find("previous_digest", left) if left else {})
 
     async def find_of_namespaces(self, namespaces: Collection[str]) -> list[Token]:
-        """The tokens that act in these namespaces."""
         # A token whose namespace follows from its id does not store it.
         ids = [namespace.removeprefix(token_namespace("")) for namespace in namespaces]
         owners = {"_id": {"$in": ids}, "namespace": {"$in": ["", None]}}
@@ -95,7 +94,6 @@ class Tokens(Aggregate):
         return {document["_id"]: document["name"] for document in found}
 
     async def remove(self, token_id: str) -> bool:
-        """Delete the token, which revokes it; `False` if there is none."""
         return (await self._tokens.delete_one({"_id": token_id})).deleted_count == 1
 
     async def _find(self, field: str, digests: Sequence[str]) -> dict[str, Token]:

@@ -99,7 +99,6 @@ class Users(Aggregate):
         roles: Mapping[str, Role],
         at: int,
     ) -> User | None:
-        """Change the user's rights; `None` if there is no such user."""
         allowed = None if allowed_apps is None else list(allowed_apps)
         fields = {"is_admin": is_admin, "allowed_apps": allowed, "roles": json_text(roles), "updated_at": at}
         change = {"$set": fields}
@@ -108,5 +107,4 @@ class Users(Aggregate):
         )
 
     async def remove(self, user_id: str) -> bool:
-        """Delete the user; `False` if there is none."""
         return (await self._users.delete_one({"_id": user_id})).deleted_count == 1

@@ -104,7 +104,6 @@ class BusDeadLetters(Aggregate):
         return removed.deleted_count > 0
 
     async def forget(self, before: datetime, limit: int) -> int:
-        """Delete up to `limit` letters of deliveries that died before `before`; returns the number."""
         return await forget_some(self._letters, {"died_at": {"$lt": before}}, limit)
 
     async def _open(self, delivery: Document, session: AsyncClientSession) -> None:

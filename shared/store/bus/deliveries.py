@@ -83,7 +83,6 @@ class BusDeliveries(Aggregate):
         return await writer.write(settlements, patience)
 
     async def forget_settled(self, before: datetime, limit: int) -> int:
-        """Delete up to `limit` deliveries settled before `before`; returns the number."""
         return await forget_some(self._deliveries, {"settled_at": {"$lt": before}}, limit)
 
     async def forget_below(self, queue: str, sequence: int, limit: int) -> int:

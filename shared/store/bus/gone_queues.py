@@ -35,7 +35,6 @@ class GoneQueues(Aggregate):
         await self._gone.insert_one({"_id": queue, "at": at}, session=session)
 
     async def find(self, before: datetime, limit: int) -> Sequence[str]:
-        """Up to `limit` queues removed before `before`."""
         cursor = self._gone.find({"at": {"$lt": before}}).sort("at", ASCENDING).limit(limit)
         return [document["_id"] for document in await cursor.to_list()]
 

@@ -244,7 +244,6 @@ class BusReplays(Aggregate):
         return await self._set({"_id": id} | _untold(now, told_before), {"told_at": now}) is not None
 
     async def forget(self, before: datetime, limit: int) -> int:
-        """Delete up to `limit` replays ended before `before`; returns the number."""
         return await forget_some(self._replays, {"ended_at": {"$lt": before}}, limit)
 
     async def _set(self, query: Document, fields: Document) -> Replay | None:

@@ -57,11 +57,9 @@ class BusTopics(Aggregate):
         return {topic.id: topic for topic in map(_codec.value, found)}
 
     async def page(self, *, after: str = "", limit: int) -> Page[Topic]:
-        """The next topics after the name `after`, by name."""
         return await read_page(self._topics, {"_id": {"$gt": after}}, _codec.value, order=["_id"], limit=limit)
 
     async def add(self, topic: Topic) -> bool:
-        """Make a topic; `False` if it exists."""
         return not await insert_new(self._topics, [_codec.document(topic)])
 
     async def claim(self, name: str, namespace: str) -> bool:
@@ -128,7 +126,6 @@ class BusTopics(Aggregate):
         return await read_gone_topics(self._database, names)
 
     async def forget_gone(self, before: datetime, limit: int) -> int:
-        """Delete up to `limit` topics removed before `before`; returns the number."""
         return await forget_some(self._gone, {"at": {"$lt": before}}, limit)
 
     async def _check_subscribers(self, name: str, owner: str, session: AsyncClientSession) -> None:

@@ -50,7 +50,6 @@ class DeadLetters(Aggregate):
         return await read_newest(self._read, query, "died_at", place, limit)
 
     async def count(self, namespace: str, *, key: str = "", error: str = "", before: datetime, most: int) -> int:
-        """The number of these that died before `before`, up to `most`."""
         query = _chosen(namespace=namespace, key=key, error=error) | {"died_at": {"$lt": before}}
         return await self._letters.count_documents(query, limit=most)
 

@@ -39,7 +39,6 @@ class Outcomes(Aggregate):
         return [outcome async for outcome in _codec.values(found)]
 
     async def forget(self, *, before: datetime, limit: int) -> int:
-        """Delete up to `limit` outcomes before `before`; returns the number."""
         return await forget_some(self._outcomes, {"at": {"$lt": before}}, limit)
 
 

@@ -133,7 +133,6 @@ class Schedules(Aggregate):
         labels: Sequence[str] = (),
         most: int,
     ) -> int:
-        """The number of these schedules, up to `most`."""
         # All schedules of a namespace are one value of its index.
         is_whole = not (prefix or state or labels)
         query = {"namespace": namespace} if is_whole else _range_of(namespace, prefix, state, labels)[1]
@@ -205,7 +204,6 @@ class Schedules(Aggregate):
         await self._schedules.bulk_write(updates, ordered=False)
 
     async def find_finished(self, *, before: datetime, limit: int) -> list[Schedule]:
-        """Up to `limit` schedules finished before `before`."""
         found = self._schedules.find({"finished_at": {"$lt": before}}, _WITHOUT_INSTANTS, batch_size=limit)
         return [_value(document) async for document in found.limit(limit)]
 

@@ -40,7 +40,6 @@ class AuditLog(Aggregate):
         await self._audit.update_one({"_id": record_id}, {"$set": told})
 
     async def count(self, record_id: str, count: int) -> None:
-        """Record the final number of things."""
         await self._audit.update_one({"_id": record_id}, {"$set": {"count": count}})
 
     async def end(
@@ -84,5 +83,4 @@ class AuditLog(Aggregate):
         )
 
     async def forget(self, *, before: datetime, limit: int) -> int:
-        """Delete up to `limit` records before `before`; returns the number."""
         return await forget_some(self._audit, {"at": {"$lt": before}}, limit)

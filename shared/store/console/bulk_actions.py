@@ -44,11 +44,9 @@ class BulkActions(Aggregate):
         )
 
     async def count_open(self, namespace: str, *, most: int) -> int:
-        """The number of this namespace's open actions, up to `most`."""
         return await self._actions.count_documents({"namespace": namespace, "open": True}, limit=most)
 
     async def list_open(self, namespace: str, *, limit: int) -> list[BulkAction]:
-        """Up to `limit` open actions of this namespace."""
         query = {"namespace": namespace, "open": True}
         return [_codec.value(each) for each in await self._actions.find(query).limit(limit).to_list()]
 
@@ -99,7 +97,6 @@ class BulkActions(Aggregate):
         return await self._set(query, {"leased_until": now}) is not None
 
     async def forget(self, *, before: datetime, limit: int) -> int:
-        """Delete up to `limit` actions ended before `before`; returns the number."""
         return await forget_some(self._actions, {"ended_at": {"$lt": before}}, limit)
 
     async def _set(self, query: Document, fields: Document) -> BulkAction | None:

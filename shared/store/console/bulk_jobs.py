@@ -18,7 +18,6 @@ class BulkJobsOf(Aggregate):
         self._jobs = database["jobs"]
 
     async def count(self, statuses: AbstractSet[JobStatus], wanted: BulkFilter, *, most: int) -> int:
-        """The number of matching jobs in these statuses, up to `most`."""
         return await self._jobs.count_documents(_query(statuses, wanted), limit=most)
 
     async def keys(

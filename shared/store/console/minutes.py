@@ -23,7 +23,6 @@ class Minutes(Aggregate):
         await make(self._minutes)
 
     async def add(self, at: datetime, counts: Counts) -> None:
-        """Add counts to the minute of `at`."""
         await self._minutes.update_one({"_id": minute_id(at)}, {"$inc": dict(_paths(counts))}, upsert=True)
 
     async def since(self, at: datetime) -> Sequence[MinuteCounts]:
@@ -32,7 +31,6 @@ class Minutes(Aggregate):
         return [_codec.value(document) async for document in found]
 
     async def forget(self, *, before: datetime, limit: int) -> int:
-        """Delete up to `limit` minutes before that of `before`; returns the number."""
         return await forget_some(self._minutes, {"_id": {"$lt": minute_id(before)}}, limit)
 
 

@@ -52,7 +52,6 @@ class Processes(Aggregate):
             await self._processes.update_one(seen, {"$set": {_GONE_SINCE: process.seen_at}})
 
     async def forget_gone(self, *, before: datetime, limit: int) -> int:
-        """Delete up to `limit` gone processes last heard of before `before`; returns the number."""
         query: Document = {"seen_at": {"$lt": before}}
         found = await self._processes.find(query, {"seen_at": 1, _GONE_SINCE: 1}).limit(limit).to_list()
         gone = [each for each in found if each.get(_GONE_SINCE) == each["seen_at"]]

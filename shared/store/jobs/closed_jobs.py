@@ -43,7 +43,6 @@ class ClosedJobs(Aggregate):
         return (await self._jobs.update_one({"_id": job.id, "open": False}, change)).matched_count == 1
 
     async def find_of_app(self, app_id: str, *, limit: int) -> list[str]:
-        """The keys of up to `limit` closed jobs of an app."""
         found = self._jobs.find({"app_id": app_id, "open": False}, KEY_FIELDS).limit(limit)
         return [key_of(document) async for document in found]
 
@@ -78,7 +77,6 @@ class ClosedJobs(Aggregate):
         return (await self._jobs.update_one(one_job(job_key) | {"open": False}, change)).matched_count == 1
 
     async def find_removing(self, services: Collection[str], *, limit: int) -> list[str]:
-        """The keys of up to `limit` jobs of these services that are being removed."""
         query = {"removing": True, "service": {"$in": list(services)}}
         return [key_of(each) async for each in self._jobs.find(query, KEY_FIELDS).limit(limit)]
 
@@ -97,7 +95,6 @@ class ClosedJobs(Aggregate):
         return alone | {key_of(document, "group_id") async for document in grouped}
 
     async def expire_keys(self, before: datetime, *, limit: int) -> int:
-        """Free the idempotency keys of up to `limit` jobs made before `before`; returns the number."""
         return await free_keys(self._jobs, before, limit)
 
     async def remove(self, job_ids: Sequence[str]) -> None:

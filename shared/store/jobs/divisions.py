@@ -88,7 +88,6 @@ class Divisions(Aggregate):
         await self._lists.delete_many(_within(f"{step.id}/{step.attempt}"))
 
     async def ids(self, *, after: str, limit: int) -> list[str]:
-        """The ids of the divisions after `after`, in order."""
         found = self._divisions.find({"_id": {"$gt": after}}, {"_id": 1}).sort("_id", ASCENDING).limit(limit)
         return [document["_id"] async for document in found]
 

@@ -90,7 +90,6 @@ class Files(Aggregate):
         return _plans.maybe(await self._files.find_one({"_id": plan_id}))
 
     async def ids(self, *, after: str, limit: int) -> list[str]:
-        """The ids of the plans after `after`, in order."""
         found = self._files.find({"_id": {"$gt": after}}, {"_id": 1}).sort("_id", ASCENDING).limit(limit)
         return [document["_id"] async for document in found]
 

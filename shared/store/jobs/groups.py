@@ -27,7 +27,6 @@ class Groups(Aggregate):
         await self._groups.create_index([("app_id", ASCENDING)])
 
     async def add(self, group: Group) -> None:
-        """Raise `Conflict` if the id or the idempotency key is taken."""
         document = _codec.document(group) | {"unmade_since": group.created_at}
         if group.idempotency is None:
             del document["idempotency"]
@@ -52,7 +51,6 @@ class Groups(Aggregate):
         await self._groups.update_one({"_id": group_id}, {"$set": {"made": True}, "$unset": {"unmade_since": ""}})
 
     async def expire_keys(self, before: datetime, *, limit: int) -> int:
-        """Free the idempotency keys of up to `limit` groups made before `before`; returns the number."""
         return await free_keys(self._groups, before, limit)
 
     async def remove(self, group_id: str) -> None:

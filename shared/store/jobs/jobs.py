@@ -52,12 +52,10 @@ class Jobs(Aggregate):
         await self._jobs.create_index([("idempotency.created_at", ASCENDING)], sparse=True)
 
     async def add(self, job: Job) -> None:
-        """Raise `Conflict` if the id or the idempotency key is taken."""
         with translate_errors(duplicate=lambda: Conflict("a job with this id or idempotency key exists", field="id")):
             await self._jobs.insert_one(document_of(job))
 
     async def add_missing(self, jobs: Sequence[Job]) -> None:
-        """Insert missing jobs."""
         await insert_new(self._jobs, [document_of(job) for job in jobs])
 
     async def with_ids(self, job_ids: Sequence[str], *, context: bool = False) -> dict[str, Job]:

@@ -157,7 +157,6 @@ class Templates(Aggregate):
             )
 
     async def remove(self, app_id: str, template_id: str) -> bool:
-        """Delete the template; `False` if the app has none such."""
         return (await self._templates.delete_one({"_id": template_id, "app_id": app_id})).deleted_count == 1
 
     async def remove_of(self, app_id: str) -> None:

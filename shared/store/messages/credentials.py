@@ -92,12 +92,10 @@ class Credentials(Aggregate):
         )
 
     async def find_own(self, app_id: str, *, limit: int) -> list[Credential]:
-        """Up to `limit` credentials of the app's own."""
         found = await self._credentials.find({"app_id": app_id}, _WITHOUT_TRAFFIC).limit(limit).to_list()
         return [_codec.value(document) for document in found]
 
     async def count_of(self, app_id: str, *, most: int) -> int:
-        """The number of the app's own credentials, up to `most`."""
         return await self._credentials.count_documents({"app_id": app_id}, limit=most)
 
     async def change(self, old: Credential, new: Credential) -> Credential | None:
@@ -151,7 +149,6 @@ class Credentials(Aggregate):
         return [credential async for credential in _codec.values(found)]
 
     async def remove(self, credential_id: str) -> bool:
-        """Delete the credential; `False` if there is none."""
         return (await self._credentials.delete_one({"_id": credential_id})).deleted_count == 1
 
     async def note_use(self, credential_id: str) -> bool:

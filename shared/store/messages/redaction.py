@@ -63,7 +63,6 @@ class Redaction(Aggregate):
         return await forget_some(self._messages, {"ledger_since": {"$lt": before}}, limit)
 
     async def forget_some_of(self, app_id: str, *, limit: int) -> int:
-        """Delete up to `limit` of an app's messages; returns the number."""
         return await forget_some(self._messages, {"app_id": app_id}, limit)
 
     async def _redact_some(self, query: Document, limit: int) -> int:

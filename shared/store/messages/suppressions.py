@@ -134,7 +134,6 @@ class Suppressions(Aggregate):
         return None if found is None else str(found["app_id"])
 
     async def remove_some_of(self, app_id: str, *, limit: int) -> int:
-        """Delete up to `limit` of an app's suppressions; returns the number."""
         return await forget_some(self._suppressions, {"app_id": app_id}, limit)
 
     async def remove_of(self, app_id: str) -> None:
