@@ -193,11 +193,8 @@ class Store:
         tls: TlsSettings = NO_FILES,
     ) -> Self:
         """The store at a `mongodb://…/database` URL. `timeout_seconds` limits an operation with its retries. `observe`
-        gets each aggregate before its first use.
-
-        Raises:
-            Invalid: the URL is malformed or names no database, or TLS files are unusable.
-        """
+        gets each aggregate before its first use. Raises `Invalid` if the URL is malformed or names no database, or TLS
+        files are unusable."""
         try:
             client: AsyncMongoClient[Document] = AsyncMongoClient(
                 url,

@@ -227,11 +227,8 @@ async def insert_new(collection: AsyncCollection[Document], documents: Sequence[
 
 
 async def insert_once(collection: AsyncCollection[Document], document: Document) -> Document:
-    """Insert the document unless its key is taken; returns the stored one.
-
-    Raises:
-        Unavailable: another document had the key, but is gone or unreadable.
-    """
+    """Insert the document unless its key is taken; returns the stored one. Raises `Unavailable` if another document had
+    the key, but is gone or unreadable."""
     try:
         with translate_errors():
             await collection.insert_one(document)

@@ -30,11 +30,8 @@ class IdempotencyKeys(Aggregate):
         await self._keys.create_index([("used_at", ASCENDING)])
 
     async def claim(self, used: Idempotency, *, at: datetime | None = None, made: str = "") -> FirstUse:
-        """Use the key for this request. `at` and `made` keep their first values.
-
-        Raises:
-            Invalid: the key was used for another request.
-        """
+        """Use the key for this request. `at` and `made` keep their first values. Raises `Invalid` if the key was used
+        for another request."""
         try:
             found = await self._keys.find_one_and_update(
                 {"_id": used.key, "digest": used.digest},

@@ -106,11 +106,8 @@ class Apps(Aggregate):
         return {key: id for id, key in keys.items() if key in wanted}
 
     async def replace(self, old: App, new: App) -> bool:
-        """Replace an app; `False` if it has changed since.
-
-        Raises:
-            Conflict: another app has this bundle id or this name.
-        """
+        """Replace an app; `False` if it has changed since. Raises `Conflict` if another app has this bundle id or this
+        name."""
         unchanged = {"_id": old.id, "name": old.name, "updated_at": old.updated_at}
         change = _codec.document(new) | await self._key_change(old, new.name)
         del change["_id"]
@@ -122,11 +119,8 @@ class Apps(Aggregate):
         return await read_page(self._apps, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
 
     async def update(self, app_id: str, *, name: str | None, bundle_id: str, at: int) -> App | None:
-        """Change the bundle id and, unless it is `None`, the name; `None` if there is no such app.
-
-        Raises:
-            Conflict: another app has this bundle id or this name.
-        """
+        """Change the bundle id and, unless it is `None`, the name; `None` if there is no such app. Raises `Conflict` if
+        another app has this bundle id or this name."""
         change: Document = {"bundle_id": bundle_id, "updated_at": at}
         if name is None:
             return await self._change({"_id": app_id}, change)

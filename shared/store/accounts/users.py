@@ -71,11 +71,7 @@ class Users(Aggregate):
         return await with_ids(self._users, _codec, user_ids)
 
     async def replace(self, old: User, new: User) -> bool:
-        """Replace a user; `False` if it has changed since.
-
-        Raises:
-            Conflict: another user has this address.
-        """
+        """Replace a user; `False` if it has changed since. Raises `Conflict` if another user has this address."""
         return await replace_unchanged(
             self._users, _codec.document(old), _codec.document(new), duplicate=_email_conflict
         )

@@ -110,11 +110,8 @@ class Jobs(Aggregate):
     async def begin_plan(
         self, job_id: str, *, source: Source, templates: tuple[Template, ...], events: Sequence[Event] = ()
     ) -> Job | None:
-        """Fix the source and templates of the plan, once: the whole job; `None` if that was done before.
-
-        Raises:
-            Invalid: the templates have grown too large since the job was made.
-        """
+        """Fix the source and templates of the plan, once: the whole job; `None` if that was done before. Raises
+        `Invalid` if the templates have grown too large since the job was made."""
         copies = copies_of(templates)
         fixed = {"plan.source": msgspec.to_builtins(source), "plan.templates": copies}
         return await change_job(self._jobs, one_job(job_id) | {"plan.source": None}, fixed, shown=None, events=events)

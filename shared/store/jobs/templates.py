@@ -74,11 +74,8 @@ class Templates(Aggregate):
             await self._templates.insert_one(_codec.document(template))
 
     async def add_many(self, templates: Sequence[Template]) -> None:
-        """Insert all of them or none, in one transaction.
-
-        Raises:
-            Conflict: two of them, or one of them and a stored one, have the same name and locale.
-        """
+        """Insert all of them or none, in one transaction. Raises `Conflict` if two of them, or one of them and a stored
+        one, have the same name and locale."""
         documents = [_codec.document(template) for template in templates]
 
         async def insert(session: AsyncClientSession) -> None:
@@ -103,11 +100,8 @@ class Templates(Aggregate):
         return {(document["app_id"], document["name"], document["locale"]): document["_id"] for document in found}
 
     async def replace(self, old: Template, new: Template) -> bool:
-        """Replace a template; `False` if it has changed since.
-
-        Raises:
-            Conflict: the app has another one with this name and locale.
-        """
+        """Replace a template; `False` if it has changed since. Raises `Conflict` if the app has another one with this
+        name and locale."""
         return await replace_unchanged(self._templates, _codec.document(old), _codec.document(new), duplicate=_clash)
 
     async def get(self, template_id: str) -> Template | None:
@@ -141,11 +135,7 @@ class Templates(Aggregate):
         defaults: dict[str, Any] | None, at: int,
     ) -> Template | None:  # fmt: skip
         """Replace the template's content, and its defaults unless they are `None`; `None` if the app has no such
-        template.
-
-        Raises:
-            Conflict: the app has another one with this name and locale.
-        """
+        template. Raises `Conflict` if the app has another one with this name and locale."""
         fields = {"name": name, "locale": locale, "body": json_text(body), "updated_at": at}
         if defaults is not None:
             fields["defaults"] = json_text(defaults)

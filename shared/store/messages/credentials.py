@@ -56,11 +56,8 @@ class Credentials(Aggregate):
         await self._credentials.create_index([("mail_due", ASCENDING)], sparse=True)
 
     async def add(self, credential: Credential) -> bool:
-        """Insert an unused credential; `False` if its id exists.
-
-        Raises:
-            Conflict: its app has one with this name.
-        """
+        """Insert an unused credential; `False` if its id exists. Raises `Conflict` if its app has one with this
+        name."""
         document = _codec.document(credential) | {"pace": msgspec.to_builtins(Pace()), "places": []}
         if not await insert_new(self._credentials, [document]):
             return True
@@ -99,11 +96,8 @@ class Credentials(Aggregate):
         return await self._credentials.count_documents({"app_id": app_id}, limit=most)
 
     async def change(self, old: Credential, new: Credential) -> Credential | None:
-        """Replace a credential; `None` if it has changed since or is gone.
-
-        Raises:
-            Conflict: its app has another one with this name.
-        """
+        """Replace a credential; `None` if it has changed since or is gone. Raises `Conflict` if its app has another one
+        with this name."""
         document = _codec.document(msgspec.structs.replace(new, version=old.version + 1))
         del document["_id"]
         return await self._update({"_id": old.id, "version": old.version}, {"$set": document})
