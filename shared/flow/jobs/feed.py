@@ -12,7 +12,6 @@ is harmless. Plans and finishes are safe to do at any time, and are published as
 
 import asyncio
 import random
-from collections.abc import Iterable
 from datetime import timedelta
 
 from msgspec.structs import replace
@@ -57,7 +56,7 @@ class Feed:
             return
         heads = await self._store.batches.heads(job_id)
         due = await self._due(job_id, [head.ordinal for head in heads if head.planned])
-        await self._queue_all(job_id, kind, due)
+        await asyncio.gather(*(self._queue(job_id, kind, ordinal) for ordinal in due))
         if not heads and standing.end is not None:
             await self.publish(FinishJob(job_id))
 
@@ -161,9 +160,6 @@ class Feed:
         before = [ordinal - SLOTS for ordinal in ordinals if ordinal >= SLOTS]
         settled = await self._store.batches.find_settled(job_id, before) if before else set()
         return [ordinal for ordinal in ordinals if ordinal < SLOTS or ordinal - SLOTS in settled]
-
-    async def _queue_all(self, job_id: str, kind: JobKind, ordinals: Iterable[int]) -> None:
-        await asyncio.gather(*(self._queue(job_id, kind, ordinal) for ordinal in ordinals))
 
     async def _queue(self, job_id: str, kind: JobKind, ordinal: int) -> bool:
         """Queue this batch; `False` if it is not planned."""

@@ -88,7 +88,9 @@ class BusDeadLetters(Aggregate):
                 return LetterRetry()
             after, delivery = reopen(cursor, letter, now)
             await move_cursors(self._cursors, [(cursor, after)], session)
-            await self._open(delivery_codec.document(delivery), session)
+            document = delivery_codec.document(delivery)  # it may have been deleted before its letter
+            dead = {"_id": delivery.id, "status": {"$in": [status.value for status in REOPENABLE]}}
+            await self._deliveries.replace_one(dead, document, upsert=True, session=session)
             unwoken = Unwoken(f"{letter.id}/retry/{after.v}", [Wake(letter.queue, now, letter.count)])
             await self._unwoken.insert_one(unwoken_document(unwoken, now), session=session)
             return LetterRetry(unwoken)
@@ -105,11 +107,6 @@ class BusDeadLetters(Aggregate):
 
     async def forget(self, before: datetime, limit: int) -> int:
         return await forget_some(self._letters, {"died_at": {"$lt": before}}, limit)
-
-    async def _open(self, delivery: Document, session: AsyncClientSession) -> None:
-        """Write the delivery, which may have been deleted before its letter."""
-        dead = {"_id": delivery["_id"], "status": {"$in": [status.value for status in REOPENABLE]}}
-        await self._deliveries.replace_one(dead, delivery, upsert=True, session=session)
 
     async def _read(self, query: Document, limit: int) -> Page[BusDeadLetter]:
         return await read_page(

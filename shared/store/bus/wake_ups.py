@@ -271,7 +271,7 @@ def _document_of(queue: str, wake_up: WakeUp, now: datetime) -> Document:
     document = _codec.document(_occurrence_of(queue, now))
     for name in _ABSENT:
         del document[name]
-    return document | {"of": _of_document(wake_up)}
+    return document | {"of": msgspec.to_builtins(wake_up, builtin_types=BSON_TYPES)}
 
 
 def _read_taken(document: Mapping[str, Any]) -> TakenWakeUp:
@@ -285,11 +285,6 @@ def _read_handed(found: TakenWakeUp) -> HandedWakeUp:
 
 def _read_of(document: Mapping[str, Any]) -> WakeUp:
     return msgspec.convert(document["of"], WakeUp, builtin_types=BSON_TYPES)
-
-
-def _of_document(wake_up: WakeUp) -> Document:
-    document: Document = msgspec.to_builtins(wake_up, builtin_types=BSON_TYPES)
-    return document
 
 
 def _ids_and_condition(pairs: Sequence[tuple[str, str]]) -> tuple[list[str], Document]:
