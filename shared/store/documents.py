@@ -69,7 +69,7 @@ class Aggregate:
     def __init_subclass__(cls) -> None:
         for name, method in list(vars(cls).items()):
             if iscoroutinefunction(method) and "AsyncClientSession" not in str(method.__annotations__):
-                setattr(cls, name, _translated(method))
+                setattr(cls, name, _translate(method))
 
     async def setup(self) -> None:
         """Make the indexes, idempotently."""
@@ -337,7 +337,7 @@ def translate_errors(*, duplicate: Callable[[], Conflict] | None = None) -> Iter
         raise Unserved(f"MongoDB: {type(error).__name__}") from error
 
 
-def _translated(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+def _translate(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     @wraps(method)
     async def call(*args: Any, **options: Any) -> Any:
         with translate_errors():

@@ -16,7 +16,6 @@ class Imports(Aggregate):
         self._imports = database["imports"]
 
     async def setup(self) -> None:
-        """Make the collection. Every query is by `_id`."""
         await make(self._imports)
 
     async def find_noted(self, kind: str, ids: Sequence[str]) -> dict[str, str]:

@@ -35,7 +35,6 @@ class Outbox(Aggregate):
         self._subscriptions = database[_SUBSCRIPTIONS]
 
     async def setup(self) -> None:
-        """Make the index, and with it the collection: an older server cannot make one in a transaction."""
         await make(self._events)
         await self._events.create_index([("stored_at", ASCENDING)])
 
@@ -64,7 +63,6 @@ class Outbox(Aggregate):
         return found[0]["stored_at"] if found else None
 
     async def find_subscribers(self, topics: Sequence[str]) -> Mapping[str, frozenset[str]]:
-        """The namespaces that subscribe to each topic, by topic."""
         query = {"topics": {"$in": list(topics)}, "state": _PRESENT}
         by_topic = defaultdict[str, set[str]](set)
         async for document in self._subscriptions.find(query, {"namespace": 1, "topics": 1}):

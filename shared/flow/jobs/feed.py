@@ -83,7 +83,6 @@ class Feed:
             await self.finish_if_done(batch.job_id)
 
     async def finish_if_done(self, job_id: str) -> None:
-        """Publish the finish if all batches of the job are settled."""
         if not await self._store.batches.has_unsettled(job_id):
             await self.publish(FinishJob(job_id))
 
@@ -140,7 +139,6 @@ class Feed:
         await self.publish(PlanJob(job_id))
 
     async def mails(self, job: Job) -> None:
-        """Publish the due mails about the job."""
         for due in job.mails:
             await self.publish(SendMail(job.key, due.kind, due.at))
 

@@ -114,7 +114,6 @@ class Apps(Aggregate):
         return await self._change(unchanged, change) is not None
 
     async def page(self, *, after: str = "", limit: int) -> Page[App]:
-        """The apps whose ids follow `after`, the oldest first."""
         query = {"_id": {"$gt": after}}
         return await read_page(self._apps, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
 

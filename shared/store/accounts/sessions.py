@@ -50,7 +50,6 @@ class WebSessions(Aggregate):
         return found.deleted_count == 1
 
     async def remove_over(self, now: datetime) -> int:
-        """Delete the sessions that are over; returns their number."""
         ended = await self._sessions.delete_many({"ends_at": {"$lte": now}})
         idle = await self._sessions.delete_many({"seen_at": {"$lte": now - IDLE}})
         return ended.deleted_count + idle.deleted_count

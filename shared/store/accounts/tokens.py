@@ -80,7 +80,6 @@ class Tokens(Aggregate):
         await self._tokens.update_one(query, {"$set": {"last_used_at": at}})
 
     async def page(self, *, after: str = "", limit: int) -> Page[Token]:
-        """The tokens whose ids follow `after`, the oldest first."""
         query = {"_id": {"$gt": after}}
         return await read_page(self._tokens, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
 

@@ -82,7 +82,6 @@ class Users(Aggregate):
         return {document["email"]: _codec.value(document) for document in found}
 
     async def page(self, *, after: str = "", limit: int) -> Page[User]:
-        """The users whose ids follow `after`, the oldest first."""
         query = {"_id": {"$gt": after}}
         return await read_page(self._users, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
 

@@ -25,7 +25,6 @@ class Cursors(Aggregate):
         self._cursors = database[CURSORS]
 
     async def setup(self) -> None:
-        """Make the collection, because some servers cannot make one in a transaction, and its index."""
         await make(self._cursors)
         await self._cursors.create_index([("health.idle_since", ASCENDING), ("health.failing_since", ASCENDING)])
 

@@ -121,7 +121,6 @@ class BusFlushes(Aggregate):
         self._counts = database["bus_topic_counts"]
 
     async def setup(self) -> None:
-        """Make the indexes, and the collection without any: an older server cannot make one in a transaction."""
         await make(self._positions)
         await make(self._chunks)
         await self._unwoken.create_index([("at", ASCENDING)])

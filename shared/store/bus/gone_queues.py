@@ -26,7 +26,6 @@ class GoneQueues(Aggregate):
         self._cursors = database[CURSORS]
 
     async def setup(self) -> None:
-        """Make the index, and with it the collection: an older server cannot make one in a transaction."""
         await make(self._gone)
         await self._gone.create_index([("at", ASCENDING)])
 

@@ -23,7 +23,6 @@ class BusNotices(Aggregate):
         self._notices = database[NOTICES]
 
     async def setup(self) -> None:
-        """Make the indexes, and with them the collection: an older server cannot make one in a transaction."""
         await make(self._notices)
         await self._notices.create_index([("way", ASCENDING), ("due_at", ASCENDING)])
         await self._notices.create_index([("way", ASCENDING), ("at", ASCENDING)])

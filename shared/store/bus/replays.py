@@ -82,7 +82,6 @@ class BusReplays(Aggregate):
         self._replays = database[REPLAYS]
 
     async def setup(self) -> None:
-        """Make the indexes, and with them the collection: an older server cannot make one in a transaction."""
         await make(self._replays)
         await self._replays.create_index([("state", ASCENDING), ("leased_until", ASCENDING)])
         await self._replays.create_index([("queue", ASCENDING), ("state", ASCENDING)])

@@ -42,7 +42,6 @@ class BusTopics(Aggregate):
         self._writer = RegistryWriter(database)
 
     async def setup(self) -> None:
-        """Make the indexes, and the collections: an older server cannot make one in a transaction."""
         await self._writer.setup()
         await make(self._topics)
         await self._gone.create_index([("at", ASCENDING)])

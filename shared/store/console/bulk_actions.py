@@ -29,7 +29,6 @@ class BulkActions(Aggregate):
         await self._actions.create_index([("ended_at", ASCENDING)])
 
     async def add(self, action: BulkAction) -> BulkAction:
-        """Store an action, unless it exists; returns the stored one."""
         return _codec.value(await insert_once(self._actions, _codec.document(action)))
 
     async def get(self, id: str) -> BulkAction | None:

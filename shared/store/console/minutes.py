@@ -26,7 +26,6 @@ class Minutes(Aggregate):
         await self._minutes.update_one({"_id": minute_id(at)}, {"$inc": dict(_paths(counts))}, upsert=True)
 
     async def since(self, at: datetime) -> Sequence[MinuteCounts]:
-        """The minutes with activity from `at` on, the oldest first."""
         found = self._minutes.find({"_id": {"$gte": minute_id(at)}}).sort("_id", ASCENDING).limit(MOST)
         return [_codec.value(document) async for document in found]
 

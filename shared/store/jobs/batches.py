@@ -61,7 +61,6 @@ class Batches(Aggregate):
         return await self._insert([entry])
 
     async def get(self, job_id: str, ordinal: int) -> Batch | None:
-        """The batch; `None` if the plan has none there."""
         document = await self._batches.find_one({"_id": batch_id(job_id, ordinal), "status": {"$ne": END}})
         return None if document is None else batch_of(document)
 

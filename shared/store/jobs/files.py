@@ -54,7 +54,6 @@ class Files(Aggregate):
         self._cuts = database["file_cuts"]
 
     async def setup(self) -> None:
-        """Make the collections. Every query is by key."""
         await make(self._files)
         await make(self._cuts)
 

@@ -75,7 +75,6 @@ class Jobs(Aggregate):
         return _job_or_none(await self._jobs.find_one({"idempotency.key": key}, VIEW))
 
     async def get_standing(self, job_id: str) -> Standing | None:
-        """The fields that decide about the job's batches."""
         document = await self._jobs.find_one(one_job(job_id), STANDING_FIELDS)
         return None if document is None else standing_of(document)
 

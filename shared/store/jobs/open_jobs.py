@@ -29,7 +29,6 @@ class OpenJobs(Aggregate):
         self._jobs = database["jobs"]
 
     async def setup(self) -> None:
-        """Make the index of shards, which covers all reads."""
         fields = ("open", "status", "incarnation", "_id")
         await self._jobs.create_index([(field, ASCENDING) for field in fields])
 

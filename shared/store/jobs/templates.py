@@ -1,7 +1,6 @@
 """Templates: one document for each name and locale of an app."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pymongo import ASCENDING, ReturnDocument
@@ -18,7 +17,6 @@ from shared.store.documents import (
     Document,
     Page,
     insert_new,
-    is_duplicate,
     json_text,
     read_page,
     replace_unchanged,
@@ -41,18 +39,6 @@ class Outline(NamedTuple):
 
 def _clash() -> Conflict:
     return Conflict("the app has a template with this name and locale (name_locale_app)", field="name")
-
-
-@contextmanager
-def _duplicates_told() -> Iterator[None]:
-    """An insert of many reports a duplicate key as a failed bulk."""
-    try:
-        with translate_errors(duplicate=_clash):
-            yield
-    except BulkWriteError as error:
-        if is_duplicate(error):
-            raise _clash() from error
-        raise
 
 
 class Templates(Aggregate):
@@ -83,8 +69,10 @@ class Templates(Aggregate):
 
         if not documents:
             return
-        with _duplicates_told():
+        try:
             await run_transaction(self._database, insert)
+        except BulkWriteError as error:  # of duplicate keys alone
+            raise _clash() from error
 
     async def add_new(self, templates: Sequence[Template]) -> set[int]:
         """Insert the templates whose ids and (app, name, locale) are free; returns the positions of the others."""
@@ -108,7 +96,6 @@ class Templates(Aggregate):
         return _codec.maybe(await self._templates.find_one({"_id": template_id}))
 
     async def page(self, app_id: str, *, after: str = "", limit: int) -> Page[Template]:
-        """The app's templates whose ids follow `after`, the oldest first."""
         query = {"app_id": app_id, "_id": {"$gt": after}}
         return await read_page(self._templates, query, _codec.value, order=("_id",), limit=limit)
 

@@ -116,7 +116,6 @@ class Credentials(Aggregate):
         return await self._update(query, {"$set": change, "$inc": {"version": 1}})
 
     async def lease_mail(self, *, now: datetime, until: datetime) -> Credential | None:
-        """Lease a credential with a due mail until `until`."""
         return await self._update({"mail_due": {"$lte": now}}, {"$set": {"mail_due": until}})
 
     async def end_mail(self, credential_id: str, *, until: datetime) -> None:
@@ -129,7 +128,6 @@ class Credentials(Aggregate):
         return [credential async for credential in _codec.values(found)]
 
     async def count_sealed_otherwise(self, key: str) -> int:
-        """The number of secrets sealed with a key other than `key`."""
         return await self._credentials.count_documents(_sealed_otherwise(key))
 
     async def has_some(self) -> bool:

@@ -55,11 +55,9 @@ class Redaction(Aggregate):
         return await self._redact_some(query, limit)
 
     async def redact_singles(self, before: datetime, *, limit: int) -> int:
-        """Redact up to `limit` single messages that ended before `before`; returns the number."""
         return await self._redact_some({"personal_since": {"$lt": before}}, limit)
 
     async def forget_singles(self, before: datetime, *, limit: int) -> int:
-        """Delete up to `limit` single messages that ended before `before`; returns the number."""
         return await forget_some(self._messages, {"ledger_since": {"$lt": before}}, limit)
 
     async def forget_some_of(self, app_id: str, *, limit: int) -> int:

@@ -40,7 +40,6 @@ class SingleMessages(Aggregate):
         return {messages[position].id for position in positions}
 
     async def find_due(self, credential_id: str, *, now: datetime, limit: int) -> list[Message]:
-        """Messages due at `now`, the first due first."""
         query = {_CREDENTIAL: credential_id, _DUE: {"$lte": now}}
         found = self._messages.find(query).sort([(_CREDENTIAL, ASCENDING), (_DUE, ASCENDING)]).limit(limit)
         return [_codec.value(document) for document in await found.to_list()]
@@ -51,7 +50,6 @@ class SingleMessages(Aggregate):
         return await self._messages.find_one(query, {"_id": 1}) is not None
 
     async def has_due_at(self, credential_id: str, due: datetime) -> bool:
-        """Whether messages are due at exactly that time."""
         return await self._messages.find_one({_CREDENTIAL: credential_id, _DUE: due}, {"_id": 1}) is not None
 
     async def withdraw(self, message_ids: Sequence[str]) -> None:
@@ -66,7 +64,6 @@ class SingleMessages(Aggregate):
         return None if found is None else found["pending"]["credential_id"]
 
     async def count_due(self, namespace: str, *, now: datetime, most: int) -> int:
-        """The number of the namespace's messages due at `now`, up to `most`."""
         return await self._messages.count_documents({_NAMESPACE: namespace, _DUE: {"$lte": now}}, limit=most)
 
     async def want(self, credential_id: str) -> SendLease:

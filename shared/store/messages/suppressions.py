@@ -127,7 +127,6 @@ class Suppressions(Aggregate):
         )
 
     async def find_app(self, *, after: str = "") -> str | None:
-        """The next app with suppressions, after the id `after`."""
         found = await self._suppressions.find_one(
             {"app_id": {"$gt": after}}, {"app_id": 1}, sort=[("app_id", ASCENDING), ("_id", ASCENDING)]
         )
