@@ -25,7 +25,7 @@ class Inbox(Generic[T]):
         if self.ended:
             return []
         self.ended, self._reason = True, reason
-        left = [item for item in self._drain() if item is not None]
+        left = [item for _ in range(self._items.qsize()) if (item := self._items.get_nowait()) is not None]
         self._items.put_nowait(None)
         return left
 
@@ -38,6 +38,3 @@ class Inbox(Generic[T]):
         if self._reason is not None:
             raise Unavailable(self._reason)
         raise StopAsyncIteration
-
-    def _drain(self) -> list[T | None]:
-        return [self._items.get_nowait() for _ in range(self._items.qsize())]

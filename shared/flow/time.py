@@ -40,7 +40,6 @@ class DatabaseTime:
         return self.reckon()
 
     async def measure(self) -> None:
-        """Ask the database now."""
         looks = [await self._measure_once()]
         while looks[-1].took > _GOOD_SECONDS and len(looks) < _TRIES:
             looks.append(await self._measure_once())

@@ -64,11 +64,8 @@ class KeyRing:
         return ".".join((_FORMAT, name, base64.urlsafe_b64encode(nonce + content).decode()))
 
     def open(self, sealed: str, owner: str) -> dict[str, str]:
-        """The secret that was sealed for this owner.
-
-        Raises:
-            Conflict: its key is not in the ring, or the text is damaged or another owner's.
-        """
+        """The secret that was sealed for this owner. Raises `Conflict` if its key is not in the ring, or the text is
+        damaged or another owner's."""
         name, content = _read_sealed(sealed)
         key = self._keys.get(name)
         if key is None:

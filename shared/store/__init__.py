@@ -52,7 +52,7 @@ from shared.store.console.bulk_jobs import BulkJobsOf
 from shared.store.console.minutes import Minutes
 from shared.store.console.namespaces import NamespaceLists
 from shared.store.console.processes import Processes
-from shared.store.documents import Document, time_of, translate_errors
+from shared.store.documents import Aggregate, Document, time_of, translate_errors
 from shared.store.idempotency import IdempotencyKeys
 from shared.store.imports import Imports
 from shared.store.indexes import find_wanted
@@ -92,14 +92,7 @@ from shared.store.trust import trust_files
 DURABLE = WriteConcern(w="majority", j=True)
 CONNECT_MS = 5_000
 
-AnyAggregate = TypeVar("AnyAggregate", bound="Aggregate")
-
-
-class Aggregate(Protocol):
-    """The documents of one kind."""
-
-    async def setup(self) -> None:
-        """Make the indexes, idempotently."""
+AnyAggregate = TypeVar("AnyAggregate", bound=Aggregate)
 
 
 class Observe(Protocol):
@@ -200,11 +193,8 @@ class Store:
         tls: TlsSettings = NO_FILES,
     ) -> Self:
         """The store at a `mongodb://…/database` URL. `timeout_seconds` limits an operation with its retries. `observe`
-        gets each aggregate before its first use.
-
-        Raises:
-            Invalid: the URL is malformed or names no database, or TLS files are unusable.
-        """
+        gets each aggregate before its first use. Raises `Invalid` if the URL is malformed or names no database, or TLS
+        files are unusable."""
         try:
             client: AsyncMongoClient[Document] = AsyncMongoClient(
                 url,
@@ -238,8 +228,7 @@ class Store:
         with pymongo.timeout(0):
             await self._make_indexes()
             for aggregate in aggregates:
-                with translate_errors():
-                    await aggregate.setup()
+                await aggregate.setup()
 
     async def _make_indexes(self) -> None:
         """Make all indexes of a collection in one pass over its documents, and wait for a majority of members."""

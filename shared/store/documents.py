@@ -8,6 +8,8 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import wraps
+from inspect import iscoroutinefunction
 from typing import Any, Generic, Protocol, TypeVar
 
 import bson
@@ -58,6 +60,19 @@ _AWAY_CODES = frozenset(
     | {24, 112, 239, 246, 251, 290, 388}  # a lock, a conflict, a snapshot or a transaction
     | {365, 402, 449, 462}  # the server is overloaded
 )
+
+
+class Aggregate:
+    """The documents of one kind. Its methods raise Carillon's errors instead of the driver's; those in a caller's
+    transaction do not, because the driver has to see their errors."""
+
+    def __init_subclass__(cls) -> None:
+        for name, method in list(vars(cls).items()):
+            if iscoroutinefunction(method) and "AsyncClientSession" not in str(method.__annotations__):
+                setattr(cls, name, _translate(method))
+
+    async def setup(self) -> None:
+        """Make the indexes, idempotently."""
 
 
 class Identified(Protocol):
@@ -212,11 +227,8 @@ async def insert_new(collection: AsyncCollection[Document], documents: Sequence[
 
 
 async def insert_once(collection: AsyncCollection[Document], document: Document) -> Document:
-    """Insert the document unless its key is taken; returns the stored one.
-
-    Raises:
-        Unavailable: another document had the key, but is gone or unreadable.
-    """
+    """Insert the document unless its key is taken; returns the stored one. Raises `Unavailable` if another document had
+    the key, but is gone or unreadable."""
     try:
         with translate_errors():
             await collection.insert_one(document)
@@ -323,6 +335,15 @@ def translate_errors(*, duplicate: Callable[[], Conflict] | None = None) -> Iter
         if error.timeout or error.has_error_label("RetryableWriteError"):
             raise Unavailable(f"MongoDB: {type(error).__name__}") from error
         raise Unserved(f"MongoDB: {type(error).__name__}") from error
+
+
+def _translate(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    @wraps(method)
+    async def call(*args: Any, **options: Any) -> Any:
+        with translate_errors():
+            return await method(*args, **options)
+
+    return call
 
 
 def _codes(error: BulkWriteError) -> set[int]:

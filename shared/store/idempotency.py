@@ -9,7 +9,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import DuplicateKeyError
 
 from shared.domain.idempotency import Idempotency
-from shared.store.documents import Document, forget_some, translate_errors
+from shared.store.documents import Aggregate, Document, forget_some
 
 
 class FirstUse(Struct, frozen=True):
@@ -20,7 +20,7 @@ class FirstUse(Struct, frozen=True):
     made: str = ""
 
 
-class IdempotencyKeys:
+class IdempotencyKeys(Aggregate):
     """The `idempotency_keys` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -30,19 +30,15 @@ class IdempotencyKeys:
         await self._keys.create_index([("used_at", ASCENDING)])
 
     async def claim(self, used: Idempotency, *, at: datetime | None = None, made: str = "") -> FirstUse:
-        """Use the key for this request. `at` and `made` keep their first values.
-
-        Raises:
-            Invalid: the key was used for another request.
-        """
+        """Use the key for this request. `at` and `made` keep their first values. Raises `Invalid` if the key was used
+        for another request."""
         try:
-            with translate_errors():
-                found = await self._keys.find_one_and_update(
-                    {"_id": used.key, "digest": used.digest},
-                    {"$currentDate": {"used_at": True}, "$setOnInsert": {"at": at, "made": made, "whole": used.whole}},
-                    upsert=True,
-                    return_document=ReturnDocument.AFTER,
-                )
+            found = await self._keys.find_one_and_update(
+                {"_id": used.key, "digest": used.digest},
+                {"$currentDate": {"used_at": True}, "$setOnInsert": {"at": at, "made": made, "whole": used.whole}},
+                upsert=True,
+                return_document=ReturnDocument.AFTER,
+            )
         except DuplicateKeyError:
             found = None
         if found is not None:
@@ -51,29 +47,24 @@ class IdempotencyKeys:
         first = await self.recall(used)
         if first is None:
             raise Idempotency(used.key, "").refuse(used)
-        with translate_errors():
-            await self._keys.update_one({"_id": used.key}, {"$currentDate": {"used_at": True}})
+        await self._keys.update_one({"_id": used.key}, {"$currentDate": {"used_at": True}})
         return first
 
     async def recall(self, used: Idempotency) -> FirstUse | None:
         """The key's first use; `None` if this request did not use it."""
-        with translate_errors():
-            found = await self._keys.find_one({"_id": used.key})
+        found = await self._keys.find_one({"_id": used.key})
         return _value(found) if found is not None and _identity(found).is_same(used) else None
 
     async def remember(self, key: str, made: str) -> None:
-        with translate_errors():
-            await self._keys.update_one({"_id": key}, {"$set": {"made": made}})
+        await self._keys.update_one({"_id": key}, {"$set": {"made": made}})
 
     async def replace_made(self, key: str, made: str, *, before: str) -> bool:
         """Replace `before` by `made`; `False` if `made` has changed since."""
         # A missing field equals null.
         query = {"_id": key, "made": {"$in": [before] if before else ["", None]}}
-        with translate_errors():
-            return (await self._keys.update_one(query, {"$set": {"made": made}})).matched_count == 1
+        return (await self._keys.update_one(query, {"$set": {"made": made}})).matched_count == 1
 
     async def forget(self, *, before: datetime, limit: int) -> int:
-        """Delete up to `limit` keys last used before `before`; returns the number."""
         return await forget_some(self._keys, {"used_at": {"$lt": before}}, limit)
 
 

@@ -6,23 +6,21 @@ from collections.abc import Mapping, Sequence
 from pymongo import ReplaceOne
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.store.documents import Document, insert_new, make, translate_errors
+from shared.store.documents import Aggregate, Document, insert_new, make
 
 
-class Imports:
+class Imports(Aggregate):
     """The `imports` collection, one document for each thing: `{_id: "<kind>/<id>", digest}`."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._imports = database["imports"]
 
     async def setup(self) -> None:
-        """Make the collection. Every query is by `_id`."""
         await make(self._imports)
 
     async def find_noted(self, kind: str, ids: Sequence[str]) -> dict[str, str]:
         keys = [f"{kind}/{id}" for id in ids]
-        with translate_errors():
-            found = await self._imports.find({"_id": {"$in": keys}}).to_list()
+        found = await self._imports.find({"_id": {"$in": keys}}).to_list()
         return {document["_id"].partition("/")[2]: document["digest"] for document in found}
 
     async def note(self, kind: str, digests: Mapping[str, str]) -> None:
@@ -31,5 +29,4 @@ class Imports:
         older = await insert_new(self._imports, documents)
         changes = [ReplaceOne({"_id": documents[position]["_id"]}, documents[position]) for position in older]
         if changes:
-            with translate_errors():
-                await self._imports.bulk_write(changes, ordered=False)
+            await self._imports.bulk_write(changes, ordered=False)

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, Self, cast
+from typing import Any, Self, cast
 
 from bson.son import SON
 from msgspec import Struct
 from pymongo import IndexModel
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.store.documents import Document
+from shared.store.documents import Aggregate, Document
 
 # The options that distinguish two indexes over the same fields.
 _OPTIONS = ("unique", "sparse", "expireAfterSeconds", "partialFilterExpression")
@@ -39,13 +39,7 @@ class CollectionIndex(Struct, frozen=True):
         return f"{self.collection}: {kind}{fields}"
 
 
-class Preparable(Protocol):
-    """Documents of one kind, which know their indexes."""
-
-    async def setup(self) -> None: ...
-
-
-async def find_wanted(makers: Iterable[Callable[[AsyncDatabase[Document]], Preparable]]) -> "_Recorder":
+async def find_wanted(makers: Iterable[Callable[[AsyncDatabase[Document]], Aggregate]]) -> "_Recorder":
     """The collections and indexes that `setup` of these kinds of documents would make."""
     recorder = _Recorder()
     for make in makers:

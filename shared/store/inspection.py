@@ -10,8 +10,8 @@ from msgspec import Struct
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.uri_parser import SCHEME, parse_uri
 
-from shared.store.documents import Document, translate_errors
-from shared.store.indexes import CollectionIndex, Preparable, find_wanted, read_indexes
+from shared.store.documents import Aggregate, Document, translate_errors
+from shared.store.indexes import CollectionIndex, find_wanted, read_indexes
 from shared.store.transactions import end_session
 
 _MONGODB_PORT = 27017
@@ -53,7 +53,7 @@ class StoreInspection:
     """Questions to the server of one database. They also raise `Unserved`."""
 
     def __init__(
-        self, database: AsyncDatabase[Document], makers: Iterable[Callable[[AsyncDatabase[Document]], Preparable]]
+        self, database: AsyncDatabase[Document], makers: Iterable[Callable[[AsyncDatabase[Document]], Aggregate]]
     ) -> None:
         self._database = database
         self._makers = makers

@@ -17,7 +17,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.bus.subscriptions import SubscriptionStatus
 from shared.domain.outbox import OwnEvent
-from shared.store.documents import Codec, Document, insert_new, make, time_of, translate_errors
+from shared.store.documents import Aggregate, Codec, Document, insert_new, make, time_of
 
 OUTBOX = "outbox"
 
@@ -26,7 +26,7 @@ _PRESENT = {"$ne": SubscriptionStatus.REMOVED.value}
 _codec = Codec(OwnEvent)
 
 
-class Outbox:
+class Outbox(Aggregate):
     """The `outbox` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -35,46 +35,39 @@ class Outbox:
         self._subscriptions = database[_SUBSCRIPTIONS]
 
     async def setup(self) -> None:
-        """Make the index, and with it the collection: an older server cannot make one in a transaction."""
         await make(self._events)
         await self._events.create_index([("stored_at", ASCENDING)])
 
     async def add(self, events: Sequence[OwnEvent]) -> None:
         """Store the events whose topics are subscribed to. A stored event stays as it is."""
-        with translate_errors():
-            documents = await prepare_for_outbox(self._database, events)
+        documents = await prepare_for_outbox(self._database, events)
         await insert_new(self._events, documents)
 
     async def take(self, now: datetime, until: datetime, limit: int) -> list[OwnEvent]:
         """Lease up to `limit` events, the oldest first. No other fan-out takes them before `until`."""
         free = not_taken(now)
-        with translate_errors():
-            found = await self._events.find(free, {"_id": 1}).sort("stored_at", ASCENDING).limit(limit).to_list()
-            if not found:
-                return []
-            ids, token = {"_id": {"$in": [document["_id"] for document in found]}}, secrets.token_hex(8)
-            await self._events.update_many(ids | free, {"$set": {"taken_until": until, "token": token}})
-            taken = await self._events.find(ids | {"token": token}).sort("stored_at", ASCENDING).to_list()
+        found = await self._events.find(free, {"_id": 1}).sort("stored_at", ASCENDING).limit(limit).to_list()
+        if not found:
+            return []
+        ids, token = {"_id": {"$in": [document["_id"] for document in found]}}, secrets.token_hex(8)
+        await self._events.update_many(ids | free, {"$set": {"taken_until": until, "token": token}})
+        taken = await self._events.find(ids | {"token": token}).sort("stored_at", ASCENDING).to_list()
         return [_codec.value(document) for document in taken]
 
     async def remove(self, events: Sequence[OwnEvent]) -> None:
-        with translate_errors():
-            await self._events.delete_many({"_id": {"$in": [event.id for event in events]}})
+        await self._events.delete_many({"_id": {"$in": [event.id for event in events]}})
 
     async def find_oldest(self) -> datetime | None:
         """The time at which the oldest unpublished event was stored."""
-        with translate_errors():
-            found = await self._events.find({}, {"stored_at": 1}).sort("stored_at", ASCENDING).limit(1).to_list()
+        found = await self._events.find({}, {"stored_at": 1}).sort("stored_at", ASCENDING).limit(1).to_list()
         return found[0]["stored_at"] if found else None
 
     async def find_subscribers(self, topics: Sequence[str]) -> Mapping[str, frozenset[str]]:
-        """The namespaces that subscribe to each topic, by topic."""
         query = {"topics": {"$in": list(topics)}, "state": _PRESENT}
         by_topic = defaultdict[str, set[str]](set)
-        with translate_errors():
-            async for document in self._subscriptions.find(query, {"namespace": 1, "topics": 1}):
-                for topic in document["topics"]:
-                    by_topic[topic].add(document["namespace"])
+        async for document in self._subscriptions.find(query, {"namespace": 1, "topics": 1}):
+            for topic in document["topics"]:
+                by_topic[topic].add(document["namespace"])
         return {topic: frozenset(by_topic[topic]) for topic in topics}
 
 

@@ -116,7 +116,6 @@ class Management:
         return await self.ask(f"/policies/{self._vhost}") or []
 
     async def ask(self, path: str) -> Any:
-        """The answer at this path; `None` if there is none. Raises `Unmanageable`."""
         return await self._call("GET", path)
 
     async def _ensure_vhost(self) -> None:

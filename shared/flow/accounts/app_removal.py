@@ -33,11 +33,7 @@ class AppRemoval:
 
     async def remove(self, app: App, *, seconds: float = REQUEST_SECONDS) -> bool:
         """Delete the app for at most `seconds`; returns whether it is gone. It accepts no new work from now on; another
-        call continues.
-
-        Raises:
-            Conflict: it has unfinished work.
-        """
+        call continues. Raises `Conflict` if it has unfinished work."""
         await self._check_idle(app.id)
         await self._store.apps.begin_removal(app.id)
         for owned in self._belongings:

@@ -41,11 +41,8 @@ class Signing:
         self._remembered: LRUCache[str, _Remembered] = LRUCache(_REMEMBERED)
 
     async def issue(self, namespace: str) -> IssuedSecret:
-        """Make a new secret for the namespace; older secrets sign beside it for a day.
-
-        Raises:
-            Conflict: the deployment has no key, or too many of the namespace's secrets sign.
-        """
+        """Make a new secret for the namespace; older secrets sign beside it for a day. Raises `Conflict` if the
+        deployment has no key, or too many of the namespace's secrets sign."""
         if not self._key:
             reason = "there is no deployment key to derive secrets from: callbacks.signing_secret must be set first"
             raise Conflict(reason, field="callbacks.signing_secret")

@@ -20,7 +20,6 @@ class ChunkUpkeep:
         self._store = store
 
     async def run_once(self) -> Swept:
-        """Compact the queues that have the most chunks."""
         fewer = 0
         for queue in await self._store.bus_compaction.find_queues(_QUEUES):
             fewer += await self._compact(queue)

@@ -56,7 +56,6 @@ class BusDeadLetterFlow:
         return await self._store.bus_dead_letters.page(namespace, key=key, before=before, limit=limit)
 
     async def get(self, namespace: str, letter_id: str) -> BusDeadLetter:
-        """A dead letter with its events."""
         letter = await self._store.bus_dead_letters.get(namespace, letter_id)
         if letter is None:
             raise NotFound("there is no dead letter with this id", field="id", value=letter_id)

@@ -53,7 +53,6 @@ class QueueGauges:
             _show(subscription_id, standing, now)
 
     async def _read(self) -> Mapping[str, QueueStanding]:
-        """Queue figures by subscription id."""
         subscriptions = await self._store.bus_subscriptions.page(limit=MOST_LABELS)
         standings = await self._standings.read([subscription.queue for subscription in subscriptions])
         return {subscription.id: standings[subscription.queue] for subscription in subscriptions}

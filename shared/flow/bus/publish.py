@@ -107,7 +107,7 @@ class EventPublisher:
         at = ms(await self._now())
         ids = [draft.id or secrets.token_hex(_ID_BYTES) for draft in drafts]
         records = [stamp(draft, topic=name, id=id, at=at) for draft, id in zip(drafts, ids, strict=True)]
-        return _Append(name, namespace, ids, [_key(name, draft) for draft in drafts], records)
+        return _Append(name, namespace, ids, [f"{name}\0{draft.url}".encode() for draft in drafts], records)
 
     async def _append_all(self, appends: Sequence[_Append]) -> Sequence[_Appended | None]:
         """Append to topics that their publishers own; `None` for the others."""
@@ -146,7 +146,3 @@ def _share_out(
 @lru_cache(maxsize=1_000)
 def _counters(topic: str, publisher: str) -> tuple[Counter, Counter]:
     return BUS_EVENTS_PUBLISHED.labels(topic, publisher), BUS_EVENT_BYTES.labels(topic, publisher)
-
-
-def _key(name: str, draft: EventDraft) -> bytes:
-    return f"{name}\0{draft.url}".encode()

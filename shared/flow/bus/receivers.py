@@ -32,8 +32,8 @@ class Receivers:
         at, callback = self._time.reckon(), subscription.callback
         began = asyncio.get_running_loop().time()
         try:
-            call = self._make_call(delivery, subscription, int(at.timestamp()), self._secrets(subscription))
-            answer = await self._outgoing.call(call)
+            secrets = open_secrets(self._ring, subscription, at)
+            answer = await self._outgoing.call(self._make_call(delivery, subscription, int(at.timestamp()), secrets))
         except (Unreachable, Blocked, Conflict) as error:
             attempt = DeliveryAttempt(at=at, ms=_ms_since(began), error=str(error))
             return CallResult(callback=callback, attempt=attempt)
@@ -45,10 +45,6 @@ class Receivers:
             return CallResult(callback=callback, attempt=attempt)
         attempt = DeliveryAttempt(at=at, ms=_ms_since(began), status=answer.status, excerpt=answer.excerpt)
         return CallResult(callback=callback, attempt=attempt, retry_after=_retry_after(answer))
-
-    def _secrets(self, subscription: EventSubscription) -> tuple[str, ...]:
-        """Raises `Conflict` if this deployment lacks a key."""
-        return open_secrets(self._ring, subscription, self._time.reckon())
 
     def _make_call(
         self, delivery: EventDelivery, subscription: EventSubscription, timestamp: int, secrets: tuple[str, ...]

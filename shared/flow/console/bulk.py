@@ -119,7 +119,6 @@ class BulkFlow:
             log.error("bulk action given up", action=ended.id, act=ended.act, reason=reason)
 
     async def hand_over(self, action: BulkAction) -> None:
-        """Release the action and tell other workers."""
         await self._store.bulk_actions.release(action)
         await self._publish(action.id)
 

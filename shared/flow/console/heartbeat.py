@@ -44,7 +44,6 @@ class Heartbeat(Periodic):
         self._started_at: datetime | None = None
 
     async def beat(self) -> None:
-        """Write a heartbeat."""
         try:
             await self._store.processes.tell(await self._look())
         except Unavailable:

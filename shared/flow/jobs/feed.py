@@ -12,7 +12,6 @@ is harmless. Plans and finishes are safe to do at any time, and are published as
 
 import asyncio
 import random
-from collections.abc import Iterable
 from datetime import timedelta
 
 from msgspec.structs import replace
@@ -57,7 +56,7 @@ class Feed:
             return
         heads = await self._store.batches.heads(job_id)
         due = await self._due(job_id, [head.ordinal for head in heads if head.planned])
-        await self._queue_all(job_id, kind, due)
+        await asyncio.gather(*(self._queue(job_id, kind, ordinal) for ordinal in due))
         if not heads and standing.end is not None:
             await self.publish(FinishJob(job_id))
 
@@ -84,7 +83,6 @@ class Feed:
             await self.finish_if_done(batch.job_id)
 
     async def finish_if_done(self, job_id: str) -> None:
-        """Publish the finish if all batches of the job are settled."""
         if not await self._store.batches.has_unsettled(job_id):
             await self.publish(FinishJob(job_id))
 
@@ -141,7 +139,6 @@ class Feed:
         await self.publish(PlanJob(job_id))
 
     async def mails(self, job: Job) -> None:
-        """Publish the due mails about the job."""
         for due in job.mails:
             await self.publish(SendMail(job.key, due.kind, due.at))
 
@@ -161,9 +158,6 @@ class Feed:
         before = [ordinal - SLOTS for ordinal in ordinals if ordinal >= SLOTS]
         settled = await self._store.batches.find_settled(job_id, before) if before else set()
         return [ordinal for ordinal in ordinals if ordinal < SLOTS or ordinal - SLOTS in settled]
-
-    async def _queue_all(self, job_id: str, kind: JobKind, ordinals: Iterable[int]) -> None:
-        await asyncio.gather(*(self._queue(job_id, kind, ordinal) for ordinal in ordinals))
 
     async def _queue(self, job_id: str, kind: JobKind, ordinal: int) -> bool:
         """Queue this batch; `False` if it is not planned."""

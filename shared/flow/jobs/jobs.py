@@ -57,7 +57,6 @@ class JobFlow:
         return job, True
 
     async def announce(self, job: Job) -> None:
-        """Publish the due mails about the job."""
         await self._attempt(self._feed.mails(job), job.id)
 
     async def begin(self, job_id: str) -> None:

@@ -56,12 +56,8 @@ class JobKind(ABC):
 
     @abstractmethod
     async def prepare(self, job: Job) -> None:
-        """Check the templates in the job's plan and prepare the sending, before the audience is fixed.
-
-        Raises:
-            Invalid: the job can never be sent.
-            Unavailable: a server is away.
-        """
+        """Check the templates in the job's plan and prepare the sending, before the audience is fixed. Raises `Invalid`
+        if the job can never be sent."""
 
     async def forget_some(self, job: Job) -> bool:
         """Remove some of the kind's data of a closed job that is about to be removed; `False` once nothing is left."""
@@ -90,7 +86,6 @@ class JobKinds:
 
     @property
     def queues(self) -> set[str]:
-        """The queues of batches."""
         return {kind.batch_task.queue for kind in self._by_service.values()}
 
     def of(self, service: str) -> JobKind:

@@ -53,11 +53,8 @@ class JobRemoval:
         self._kept = timedelta(days=kept_days)
 
     async def remove(self, job: Job, *, seconds: float) -> bool:
-        """Delete the job for at most `seconds`; returns whether it is gone. Another call continues.
-
-        Raises:
-            Conflict: it has not ended, or its group is still being made and would make it again.
-        """
+        """Delete the job for at most `seconds`; returns whether it is gone. Another call continues. Raises `Conflict`
+        if it has not ended, or its group is still being made and would make it again."""
         if job.zone and job.group_id in await self._find_groups_in_the_making():
             raise Conflict("the localized push is still being made: try again in a minute", field="jobId", value=job.id)
         if not await self._store.closed_jobs.begin_removal(job.key):

@@ -13,11 +13,8 @@ ENGLISH = "en"
 async def find_templates(
     store: Store, app_id: str, names: Sequence[str], *, in_english: bool = False
 ) -> list[Template]:
-    """The app's templates with these names, in all locales.
-
-    Raises:
-        Invalid: a name has no template, or none in English if `in_english`, or the templates are too large to copy.
-    """
+    """The app's templates with these names, in all locales. Raises `Invalid` if a name has no template, or none in
+    English if `in_english`, or the templates are too large to copy."""
     outlines = await store.templates.outlines(app_id, names)
     known = {outline.name for outline in outlines}
     english = {outline.name for outline in outlines if normal_locale(outline.locale) == ENGLISH}

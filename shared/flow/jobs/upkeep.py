@@ -281,8 +281,9 @@ class Upkeep:
             await feeder.reopen(job)
         await self._breaker.look(job.key)
         await self._feed_once(job, since.fed)
-        since_then = _oldest(on_their_way[BatchStatus.QUEUED])
-        return Found(jobs=1, plans=plans, queued=queued, owned=owned, oldest_queued=since_then)
+        changed_at = [batch.changed_at for batch in on_their_way[BatchStatus.QUEUED] if batch.changed_at is not None]
+        oldest = min(changed_at, default=None)
+        return Found(jobs=1, plans=plans, queued=queued, owned=owned, oldest_queued=oldest)
 
     async def _feed_once(self, job: Job, fed: set[str]) -> None:
         """Feed the job, but only once for all jobs of a credential that feeds them together."""
@@ -379,7 +380,3 @@ def _sum(one: Found, other: Found) -> Found:
         groups=one.groups + other.groups,
         oldest_queued=min(filter(None, (one.oldest_queued, other.oldest_queued)), default=None),
     )
-
-
-def _oldest(batches: Sequence[Batch]) -> datetime | None:
-    return min((batch.changed_at for batch in batches if batch.changed_at is not None), default=None)

@@ -22,7 +22,6 @@ class AccountClock:
         self.generation = 0
 
     async def look(self) -> None:
-        """Ask the database."""
         asked = self._now_us()
         told, clock = await self._store.read_clock()
         look = Look(asked, self._now_us(), ms(told) * 1_000, clock)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from shared.domain.instants import ms
 from shared.domain.jobs.jobs import Job, JobStatus
-from shared.domain.messages.credentials import SendOrder, Traffic
+from shared.domain.messages.credentials import SendOrder
 from shared.domain.messages.figures import Ahead, Forecast, MessageCounts, forecast, moves_on, share_of
 from shared.domain.messages.jobs import options_of
 from shared.domain.messages.pacing import effective_rate
@@ -63,7 +63,7 @@ class MessageFigures:
         traffic = await self._store.credentials.get_traffic(job.credential_id)
         if traffic is None:
             return Ahead()
-        rate = _rate_of(traffic, now)
+        rate = effective_rate(traffic.pace, traffic.rate, ms(now) * 1_000) if traffic.flows else 0.0
         running = await self._store.message_jobs.find_running(job.credential_id, limit=_JOBS_LOOKED_AT)
         others = [one for one in running if one.key != job.key]
         if traffic.order is SendOrder.SHARES:  # all send at a time, each at its share of the rate
@@ -75,7 +75,3 @@ class MessageFigures:
 
 def _standing_of(job: Job) -> tuple[JobStatus, bool, int]:
     return job.status, job.open, job.round
-
-
-def _rate_of(traffic: Traffic, now: datetime) -> float:
-    return effective_rate(traffic.pace, traffic.rate, ms(now) * 1_000) if traffic.flows else 0.0

@@ -16,12 +16,7 @@ class RecipientRedaction:
 
     async def redact(self, app_id: str, written: str) -> tuple[int, bool]:
         """Redact the app's messages to an address in any of its spellings. Returns how many, and whether there may be
-        more for another call.
-
-        Raises:
-            Invalid: this cannot be an address.
-            Unavailable: the store is away. Some messages may be redacted.
-        """
+        more for another call. Raises `Invalid` if this cannot be an address."""
         if not written or len(written) > ADDRESS_CHARACTERS:
             raise Invalid(f"an address has 1 to {ADDRESS_CHARACTERS:,} characters", field="address")
         total, addresses = 0, spellings_of(written)

@@ -29,12 +29,9 @@ class JobRetry:
         self._clock = clock
 
     async def retry(self, job: Job, states: Collection[MessageState], *, by: Doer) -> Job:
-        """Send the job's messages in these states again.
-
-        Raises:
-            Conflict: the job has not ended or is a dry run; it has no messages in these states, or some would stay
-            unsent; its messages are removed, its credential is gone or no longer shared; or another request was faster.
-        """
+        """Send the job's messages in these states again. Raises `Conflict` if the job has not ended or is a dry run; it
+        has no messages in these states, or some would stay unsent; its messages are removed, its credential is gone or
+        no longer shared; or another request was faster."""
         if options_of(job).dry_run:
             raise Conflict("a dry run has sent nothing that could be sent again", field="jobId")
         await self._check_credential(job)

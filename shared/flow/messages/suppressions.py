@@ -4,6 +4,8 @@ The request that deletes an app deletes as many of its suppressions as fit. This
 many, and those that a callback or a recipient added at the same moment.
 """
 
+from functools import partial
+
 from shared.runtime.loops import Swept, repeat
 from shared.store import Store
 
@@ -20,9 +22,7 @@ class SuppressionUpkeep:
         forgotten, app_id = 0, await self._store.suppressions.find_app()
         while app_id is not None:
             if await self._store.apps.get(app_id) is None:
-                forgotten += await self._forget(app_id)
+                forget = partial(self._store.suppressions.remove_some_of, app_id, limit=_STEP)
+                forgotten += await repeat(forget, while_full=_STEP)
             app_id = await self._store.suppressions.find_app(after=app_id)
         return Swept(discarded=forgotten)
-
-    async def _forget(self, app_id: str) -> int:
-        return await repeat(lambda: self._store.suppressions.remove_some_of(app_id, limit=_STEP), while_full=_STEP)

@@ -5,7 +5,6 @@ no effect. Links neither add nor lift a bar (a bounce, a complaint, or one by a 
 """
 
 from collections.abc import Sequence
-from datetime import datetime
 from functools import cached_property
 
 from shared.domain.accounts.apps import App
@@ -77,13 +76,12 @@ class UnsubscribeFlow:
         self._clock = clock
 
     async def look(self, token: str) -> tuple[App, SubscriptionState]:
-        """The recipient's present state."""
         listing, app = await self._read(token)
         return app, await self._find(listing)
 
     async def unsubscribe(self, token: str) -> tuple[App, SubscriptionState]:
         listing, app = await self._read(token)
-        await self._store.suppressions.add([unsubscribe_listing(listing, at=self._now())])
+        await self._store.suppressions.add([unsubscribe_listing(listing, at=from_ms(ms(self._clock.now())))])
         return app, await self._find(listing)
 
     async def come_back(self, token: str) -> tuple[App, SubscriptionState]:
@@ -102,6 +100,3 @@ class UnsubscribeFlow:
     async def _find(self, listing: Listing) -> SubscriptionState:
         ids = {listing.suppression_id, listing.of_everything.suppression_id}
         return subscription_of(listing, [*(await self._store.suppressions.with_ids(sorted(ids))).values()])
-
-    def _now(self) -> datetime:
-        return from_ms(ms(self._clock.now()))

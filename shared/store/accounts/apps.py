@@ -16,7 +16,7 @@ from pymongo.errors import DuplicateKeyError
 
 from shared.domain.accounts.apps import App, name_key
 from shared.domain.errors import Conflict
-from shared.store.documents import Codec, Document, Page, insert_new, read_page, translate_errors, with_ids
+from shared.store.documents import Aggregate, Codec, Document, Page, insert_new, read_page, translate_errors, with_ids
 
 _codec = Codec(App)
 _BATCH = 1_000  # of less than a kilobyte each
@@ -43,7 +43,7 @@ def _unique() -> Iterator[None]:
         raise (_name_taken() if "name_key" in index else _bundle_id_taken()) from error
 
 
-class Apps:
+class Apps(Aggregate):
     """The `apps` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -84,8 +84,7 @@ class Apps:
             await self._apps.insert_one(_document(app))
 
     async def get(self, app_id: str) -> App | None:
-        with translate_errors():
-            return _codec.maybe(await self._apps.find_one({"_id": app_id}))
+        return _codec.maybe(await self._apps.find_one({"_id": app_id}))
 
     async def add_new(self, apps: Sequence[App]) -> set[int]:
         """Insert the apps whose ids, bundle ids and names are free; returns the positions of the others."""
@@ -95,41 +94,32 @@ class Apps:
         return await with_ids(self._apps, _codec, app_ids)
 
     async def ids_of(self, bundle_ids: Sequence[str]) -> dict[str, str]:
-        with translate_errors():
-            found = await self._apps.find({"bundle_id": {"$in": list(bundle_ids)}}, {"bundle_id": 1}).to_list()
+        found = await self._apps.find({"bundle_id": {"$in": list(bundle_ids)}}, {"bundle_id": 1}).to_list()
         return {document["bundle_id"]: document["_id"] for document in found}
 
     async def find_holders(self, names: Iterable[str]) -> dict[str, str]:
         """The ids of the apps that have these names in any case, by lower-case name."""
         wanted = set(map(name_key, names))
-        with translate_errors():
-            # A pattern would also read all apps, and servers limit its length differently.
-            found = await self._apps.find({}, {"name": 1}).to_list()
+        # A pattern would also read all apps, and servers limit its length differently.
+        found = await self._apps.find({}, {"name": 1}).to_list()
         keys = {document["_id"]: name_key(document["name"]) for document in found}
         return {key: id for id, key in keys.items() if key in wanted}
 
     async def replace(self, old: App, new: App) -> bool:
-        """Replace an app; `False` if it has changed since.
-
-        Raises:
-            Conflict: another app has this bundle id or this name.
-        """
+        """Replace an app; `False` if it has changed since. Raises `Conflict` if another app has this bundle id or this
+        name."""
         unchanged = {"_id": old.id, "name": old.name, "updated_at": old.updated_at}
         change = _codec.document(new) | await self._key_change(old, new.name)
         del change["_id"]
         return await self._change(unchanged, change) is not None
 
     async def page(self, *, after: str = "", limit: int) -> Page[App]:
-        """The apps whose ids follow `after`, the oldest first."""
         query = {"_id": {"$gt": after}}
         return await read_page(self._apps, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
 
     async def update(self, app_id: str, *, name: str | None, bundle_id: str, at: int) -> App | None:
-        """Change the bundle id and, unless it is `None`, the name; `None` if there is no such app.
-
-        Raises:
-            Conflict: another app has this bundle id or this name.
-        """
+        """Change the bundle id and, unless it is `None`, the name; `None` if there is no such app. Raises `Conflict` if
+        another app has this bundle id or this name."""
         change: Document = {"bundle_id": bundle_id, "updated_at": at}
         if name is None:
             return await self._change({"_id": app_id}, change)
@@ -162,24 +152,20 @@ class Apps:
 
     async def begin_removal(self, app_id: str) -> bool:
         """Let the app accept nothing new, for good; `False` if there is none."""
-        with translate_errors():
-            return (await self._apps.update_one({"_id": app_id}, {"$set": {"going": True}})).matched_count == 1
+        return (await self._apps.update_one({"_id": app_id}, {"$set": {"going": True}})).matched_count == 1
 
     async def confirm_removal(self, app_id: str) -> None:
         """Record that all work of the app has ended, so that its deletion can be completed."""
-        with translate_errors():
-            await self._apps.update_one({"_id": app_id, "going": True}, {"$set": {"confirmed": True}})
+        await self._apps.update_one({"_id": app_id, "going": True}, {"$set": {"confirmed": True}})
 
     async def find_confirmed(self) -> list[str]:
         """The ids of the apps whose deletion can be completed."""
-        with translate_errors():
-            found = await self._apps.find({"confirmed": True}, {"_id": 1}).to_list()
+        found = await self._apps.find({"confirmed": True}, {"_id": 1}).to_list()
         return [document["_id"] for document in found]
 
     async def remove(self, app_id: str) -> bool:
         """Delete the app; `False` if there is none. The caller removes its belongings first."""
-        with translate_errors():
-            return (await self._apps.delete_one({"_id": app_id})).deleted_count == 1
+        return (await self._apps.delete_one({"_id": app_id})).deleted_count == 1
 
 
 def _document(app: App) -> Document:

@@ -3,28 +3,23 @@
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.accounts.callers import Revocation
-from shared.store.documents import Codec, Document, translate_errors
+from shared.store.documents import Aggregate, Codec, Document
 
 _codec = Codec(Revocation)
 
 
-class Revocations:
+class Revocations(Aggregate):
     """The `revocations` collection: few documents, found by `_id` or read all at once."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._revocations = database["revocations"]
 
-    async def setup(self) -> None:
-        """Nothing to make: every query is by `_id`."""
-
     async def begin(self, revocation: Revocation) -> None:
         """Store the revocation, in place of an earlier one with its id."""
-        with translate_errors():
-            await self._revocations.replace_one({"_id": revocation.id}, _codec.document(revocation), upsert=True)
+        await self._revocations.replace_one({"_id": revocation.id}, _codec.document(revocation), upsert=True)
 
     async def get(self, id: str) -> Revocation | None:
-        with translate_errors():
-            return _codec.maybe(await self._revocations.find_one({"_id": id}))
+        return _codec.maybe(await self._revocations.find_one({"_id": id}))
 
     async def all(self) -> list[Revocation]:
         """The revocations that upkeep still has to work on."""
@@ -32,21 +27,18 @@ class Revocations:
 
     async def mark_paused(self, revocation: Revocation) -> None:
         """Record that all schedules are paused, unless a later revocation took its place."""
-        with translate_errors():
-            await self._revocations.update_one(_same(revocation), {"$set": {"paused": True}})
+        await self._revocations.update_one(_same(revocation), {"$set": {"paused": True}})
 
     async def spare(self, namespace: str, schedule_id: str, *, token_id: str = "") -> None:
         """Exempt a schedule from the revocations of the namespace, except that of the token `token_id`: a request with
         that token may have been accepted before."""
         # Revocations are few, and each lasts about an hour.
         query: Document = {"$or": [{"_id": namespace}, {"namespace": namespace}], "subject_id": {"$ne": token_id}}
-        with translate_errors():
-            await self._revocations.update_many(query, {"$addToSet": {"spared": schedule_id}})
+        await self._revocations.update_many(query, {"$addToSet": {"spared": schedule_id}})
 
     async def forget(self, revocation: Revocation) -> None:
         """Delete the revocation, unless a later one took its place."""
-        with translate_errors():
-            await self._revocations.delete_one(_same(revocation))
+        await self._revocations.delete_one(_same(revocation))
 
 
 def _same(revocation: Revocation) -> Document:

@@ -7,12 +7,12 @@ from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.accounts.sessions import IDLE, WebSession
-from shared.store.documents import Codec, Document, translate_errors, with_ids
+from shared.store.documents import Aggregate, Codec, Document, with_ids
 
 session_codec = Codec(WebSession)
 
 
-class WebSessions:
+class WebSessions(Aggregate):
     """The `sessions` collection. It holds neither cookies nor tokens."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -24,8 +24,7 @@ class WebSessions:
         await self._sessions.create_index([("ends_at", ASCENDING)])
 
     async def add(self, session: WebSession) -> None:
-        with translate_errors():
-            await self._sessions.insert_one(session_codec.document(session))
+        await self._sessions.insert_one(session_codec.document(session))
 
     async def with_ids(self, session_ids: Sequence[str]) -> dict[str, WebSession]:
         """The existing sessions, ended ones too, by id."""
@@ -33,12 +32,10 @@ class WebSessions:
 
     async def take_link(self, session_id: str) -> WebSession | None:
         """Take the link with this id, so that it works once; `None` if there is none."""
-        with translate_errors():
-            return session_codec.maybe(await self._sessions.find_one_and_delete({"_id": session_id, "is_link": True}))
+        return session_codec.maybe(await self._sessions.find_one_and_delete({"_id": session_id, "is_link": True}))
 
     async def note_sight(self, session: WebSession, at: datetime) -> None:
-        with translate_errors():
-            await self._sessions.update_one({"_id": session.id}, {"$max": {"seen_at": at}})
+        await self._sessions.update_one({"_id": session.id}, {"$max": {"seen_at": at}})
 
     async def find_of(self, namespace: str, *, limit: int) -> Sequence[WebSession]:
         """The newest sessions of this person."""
@@ -49,13 +46,10 @@ class WebSessions:
 
     async def remove(self, session_id: str, namespace: str) -> bool:
         """End this person's session; `False` if they have none with this id."""
-        with translate_errors():
-            found = await self._sessions.delete_one({"_id": session_id, "namespace": namespace})
+        found = await self._sessions.delete_one({"_id": session_id, "namespace": namespace})
         return found.deleted_count == 1
 
     async def remove_over(self, now: datetime) -> int:
-        """Delete the sessions that are over; returns their number."""
-        with translate_errors():
-            ended = await self._sessions.delete_many({"ends_at": {"$lte": now}})
-            idle = await self._sessions.delete_many({"seen_at": {"$lte": now - IDLE}})
+        ended = await self._sessions.delete_many({"ends_at": {"$lte": now}})
+        idle = await self._sessions.delete_many({"seen_at": {"$lte": now - IDLE}})
         return ended.deleted_count + idle.deleted_count

@@ -3,24 +3,20 @@
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.accounts.signing_secrets import NamespaceSecrets
-from shared.store.documents import Codec, Document, insert_new, translate_errors
+from shared.store.documents import Aggregate, Codec, Document, insert_new
 
 _codec = Codec(NamespaceSecrets)
 
 
-class SigningSecretStore:
+class SigningSecretStore(Aggregate):
     """The `signing_secrets` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._secrets = database["signing_secrets"]
 
-    async def setup(self) -> None:
-        """Nothing to make: every query is by `_id`."""
-
     async def get(self, namespace: str) -> NamespaceSecrets | None:
         """The secrets of a namespace; `None` if it never asked for one."""
-        with translate_errors():
-            return _codec.maybe(await self._secrets.find_one({"_id": namespace}))
+        return _codec.maybe(await self._secrets.find_one({"_id": namespace}))
 
     async def replace(self, old: NamespaceSecrets | None, new: NamespaceSecrets) -> bool:
         """Replace the secrets; `False` if another process did so first."""
@@ -28,5 +24,4 @@ class SigningSecretStore:
         if old is None:
             return not await insert_new(self._secrets, [document])
         unchanged = {"_id": old.id, "versions": _codec.document(old)["versions"]}
-        with translate_errors():
-            return (await self._secrets.replace_one(unchanged, document)).matched_count == 1
+        return (await self._secrets.replace_one(unchanged, document)).matched_count == 1

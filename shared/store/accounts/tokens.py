@@ -8,13 +8,13 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.accounts.callers import Token, TokenScope, token_namespace
 from shared.domain.errors import Conflict
-from shared.store.documents import Codec, Document, Page, read_page, translate_errors
+from shared.store.documents import Aggregate, Codec, Document, Page, read_page, translate_errors
 
 _codec = Codec(Token, json=("roles",))
 _BATCH = 32  # a token with rights over 27,000 apps has a megabyte
 
 
-class Tokens:
+class Tokens(Aggregate):
     """The `tokens` collection. It never holds a secret."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -32,8 +32,7 @@ class Tokens:
             await self._tokens.insert_one(_codec.document(token))
 
     async def get(self, token_id: str) -> Token | None:
-        with translate_errors():
-            return _codec.maybe(await self._tokens.find_one({"_id": token_id}))
+        return _codec.maybe(await self._tokens.find_one({"_id": token_id}))
 
     async def with_digests(self, digests: Sequence[str]) -> dict[str, Token]:
         """The tokens whose present or previous secrets have these digests, by digest. One query, and another for the
@@ -43,24 +42,21 @@ class Tokens:
         return found | (await self._find("previous_digest", left) if left else {})
 
     async def find_of_namespaces(self, namespaces: Collection[str]) -> list[Token]:
-        """The tokens that act in these namespaces."""
         # A token whose namespace follows from its id does not store it.
         ids = [namespace.removeprefix(token_namespace("")) for namespace in namespaces]
         owners = {"_id": {"$in": ids}, "namespace": {"$in": ["", None]}}
-        with translate_errors():
-            found = await self._tokens.find({"$or": [{"namespace": {"$in": list(namespaces)}}, owners]}).to_list()
+        found = await self._tokens.find({"$or": [{"namespace": {"$in": list(namespaces)}}, owners]}).to_list()
         return [_codec.value(document) for document in found]
 
     async def is_shared(self, token: Token) -> bool:
         """Whether another token has the same namespace."""
         own = token_namespace("")
         query = {"_id": {"$ne": token.id}, "namespace": token.owns}
-        with translate_errors():
-            if await self._tokens.find_one(query, {"_id": 1}) is not None:
-                return True
-            # A token whose namespace follows from its id does not store it.
-            owner = {"_id": token.owns.removeprefix(own), "namespace": {"$in": ["", None]}}
-            found = await self._tokens.find_one(owner, {"_id": 1})
+        if await self._tokens.find_one(query, {"_id": 1}) is not None:
+            return True
+        # A token whose namespace follows from its id does not store it.
+        owner = {"_id": token.owns.removeprefix(own), "namespace": {"$in": ["", None]}}
+        found = await self._tokens.find_one(owner, {"_id": 1})
         return found is not None and found["_id"] != token.id
 
     async def rotate(
@@ -75,18 +71,15 @@ class Tokens:
             "expires_at": expires_at,
         }
         query = {"_id": token.id, "digest": token.digest}
-        with translate_errors():
-            found = await self._tokens.find_one_and_update(query, {"$set": change}, return_document=True)
+        found = await self._tokens.find_one_and_update(query, {"$set": change}, return_document=True)
         return _codec.maybe(found)
 
     async def note_use(self, token: Token, at: datetime) -> None:
         """Record the use, unless another process has recorded one since the token was read."""
         query = {"_id": token.id, "last_used_at": token.last_used_at}
-        with translate_errors():
-            await self._tokens.update_one(query, {"$set": {"last_used_at": at}})
+        await self._tokens.update_one(query, {"$set": {"last_used_at": at}})
 
     async def page(self, *, after: str = "", limit: int) -> Page[Token]:
-        """The tokens whose ids follow `after`, the oldest first."""
         query = {"_id": {"$gt": after}}
         return await read_page(self._tokens, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
 
@@ -96,16 +89,12 @@ class Tokens:
         return await read_page(self._tokens, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
 
     async def names(self, token_ids: Sequence[str]) -> dict[str, str]:
-        with translate_errors():
-            found = await self._tokens.find({"_id": {"$in": list(token_ids)}}, {"name": 1}).to_list()
+        found = await self._tokens.find({"_id": {"$in": list(token_ids)}}, {"name": 1}).to_list()
         return {document["_id"]: document["name"] for document in found}
 
     async def remove(self, token_id: str) -> bool:
-        """Delete the token, which revokes it; `False` if there is none."""
-        with translate_errors():
-            return (await self._tokens.delete_one({"_id": token_id})).deleted_count == 1
+        return (await self._tokens.delete_one({"_id": token_id})).deleted_count == 1
 
     async def _find(self, field: str, digests: Sequence[str]) -> dict[str, Token]:
-        with translate_errors():
-            found = await self._tokens.find({field: {"$in": list(digests)}}).to_list()
+        found = await self._tokens.find({field: {"$in": list(digests)}}).to_list()
         return {document[field]: _codec.value(document) for document in found}

@@ -10,6 +10,7 @@ from shared.domain.accounts.callers import User
 from shared.domain.accounts.roles import Role, fold_email
 from shared.domain.errors import Conflict
 from shared.store.documents import (
+    Aggregate,
     Codec,
     Document,
     Page,
@@ -41,7 +42,7 @@ def _email_conflict(known: str = "another user") -> Conflict:
     return Conflict(f"{known} has this email, whatever its case (uix_users_email)", field="email")
 
 
-class Users:
+class Users(Aggregate):
     """The `users` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -60,8 +61,7 @@ class Users:
             raise _email_conflict(f"the user {known.email}" if known else "another user") from None
 
     async def get(self, user_id: str) -> User | None:
-        with translate_errors():
-            return _codec.maybe(await self._users.find_one({"_id": user_id}))
+        return _codec.maybe(await self._users.find_one({"_id": user_id}))
 
     async def add_new(self, users: Sequence[User]) -> set[int]:
         """Insert the users whose ids and addresses are free; returns the positions of the others."""
@@ -71,23 +71,17 @@ class Users:
         return await with_ids(self._users, _codec, user_ids)
 
     async def replace(self, old: User, new: User) -> bool:
-        """Replace a user; `False` if it has changed since.
-
-        Raises:
-            Conflict: another user has this address.
-        """
+        """Replace a user; `False` if it has changed since. Raises `Conflict` if another user has this address."""
         return await replace_unchanged(
             self._users, _codec.document(old), _codec.document(new), duplicate=_email_conflict
         )
 
     async def with_emails(self, emails: Sequence[str]) -> dict[str, User]:
         """The users with these addresses in any case, by folded address. One query."""
-        with translate_errors():
-            found = await self._users.find({"email": {"$in": [*map(fold_email, emails)]}}).to_list()
+        found = await self._users.find({"email": {"$in": [*map(fold_email, emails)]}}).to_list()
         return {document["email"]: _codec.value(document) for document in found}
 
     async def page(self, *, after: str = "", limit: int) -> Page[User]:
-        """The users whose ids follow `after`, the oldest first."""
         query = {"_id": {"$gt": after}}
         return await read_page(self._users, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
 
@@ -100,16 +94,12 @@ class Users:
         roles: Mapping[str, Role],
         at: int,
     ) -> User | None:
-        """Change the user's rights; `None` if there is no such user."""
         allowed = None if allowed_apps is None else list(allowed_apps)
         fields = {"is_admin": is_admin, "allowed_apps": allowed, "roles": json_text(roles), "updated_at": at}
         change = {"$set": fields}
-        with translate_errors():
-            return _codec.maybe(
-                await self._users.find_one_and_update({"_id": user_id}, change, return_document=ReturnDocument.AFTER)
-            )
+        return _codec.maybe(
+            await self._users.find_one_and_update({"_id": user_id}, change, return_document=ReturnDocument.AFTER)
+        )
 
     async def remove(self, user_id: str) -> bool:
-        """Delete the user; `False` if there is none."""
-        with translate_errors():
-            return (await self._users.delete_one({"_id": user_id})).deleted_count == 1
+        return (await self._users.delete_one({"_id": user_id})).deleted_count == 1

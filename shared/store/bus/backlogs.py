@@ -15,12 +15,12 @@ from shared.domain.bus.notices import notice_of_loss, notice_of_surplus
 from shared.domain.bus.subscriptions import EventSubscription
 from shared.domain.instants import EPOCH
 from shared.store.bus.cursors import CURSORS
-from shared.store.bus.cuts import CHUNKS, chunk_codec, read_first_heads
+from shared.store.bus.cuts import chunk_codec, read_first_heads
 from shared.store.bus.dead_letters import LETTERS, letter_codec
-from shared.store.bus.flushes import read_all_positions
+from shared.store.bus.flushes import CHUNKS, read_all_positions
 from shared.store.bus.notices import add_loss
 from shared.store.bus.standings import backlog_of, sum_of_chunks
-from shared.store.documents import Document, translate_errors
+from shared.store.documents import Aggregate, Document
 from shared.store.outbox import OUTBOX, not_taken
 from shared.store.transactions import run_transaction
 
@@ -31,7 +31,7 @@ ChooseSurplus = Callable[[Sequence[ChunkHead], Backlog | None], Surplus | None]
 """Chooses the surplus to lose, from the queue's first chunks and its whole backlog."""
 
 
-class BusBacklogs:
+class BusBacklogs(Aggregate):
     """The collections `bus_chunks`, `bus_cursors`, `bus_dead_letters` and `bus_notices`, when events are lost."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -40,9 +40,6 @@ class BusBacklogs:
         self._cursors = database[CURSORS]
         self._letters = database[LETTERS]
         self._outbox = database[OUTBOX]
-
-    async def setup(self) -> None:
-        """Nothing: cutting and settling make the indexes."""
 
     async def lose(self, subscription: EventSubscription, choose: ChooseSurplus, now: datetime) -> Surplus | None:
         """Delete the chunks that `choose` selects within the transaction, and store a letter and a notice about them;
@@ -74,13 +71,12 @@ class BusBacklogs:
     async def lose_of_outbox(self, most: int, now: datetime) -> int:
         """Delete some of the oldest of Carillon's own events if more than `most` are unpublished, and store a notice;
         returns the number. Events that a fan-out is publishing stay."""
-        with translate_errors():
-            # An estimate may be wrong after the server has died, and on other servers at any time.
-            surplus = await self._outbox.count_documents({}, limit=most + _OWN_EVENTS) - most
-            if surplus <= 0:
-                return 0
-            found = self._outbox.find(not_taken(now), {"_id": 1}).sort("stored_at", ASCENDING)
-            ids = [document["_id"] for document in await found.limit(surplus).to_list()]
+        # An estimate may be wrong after the server has died, and on other servers at any time.
+        surplus = await self._outbox.count_documents({}, limit=most + _OWN_EVENTS) - most
+        if surplus <= 0:
+            return 0
+        found = self._outbox.find(not_taken(now), {"_id": 1}).sort("stored_at", ASCENDING)
+        ids = [document["_id"] for document in await found.limit(surplus).to_list()]
 
         async def transact(session: AsyncClientSession) -> int:
             these = not_taken(now) | {"_id": {"$in": ids}}

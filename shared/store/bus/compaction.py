@@ -9,25 +9,22 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.bus.compaction import MANY_CHUNKS, choose_small, is_worth_it, merge_chunks
 from shared.domain.bus.cutting import ChunkHead
 from shared.store.bus.cursors import CURSORS
-from shared.store.bus.cuts import CHUNKS, chunk_codec, read_first_heads
-from shared.store.bus.flushes import sums_of
-from shared.store.documents import Document, translate_errors
+from shared.store.bus.cuts import chunk_codec, read_first_heads
+from shared.store.bus.flushes import CHUNKS, sums_of
+from shared.store.documents import Aggregate, Document
 from shared.store.transactions import run_transaction
 
 _HEADS = 1_000
 _MOST_BYTES = 4 * 2**20
 
 
-class BusCompaction:
+class BusCompaction(Aggregate):
     """The `bus_chunks` of queues that have many."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
         self._chunks = database[CHUNKS]
         self._cursors = database[CURSORS]
-
-    async def setup(self) -> None:
-        """Nothing: cutting makes the indexes."""
 
     async def find_queues(self, limit: int) -> Sequence[str]:
         """Up to `limit` queues with many small chunks, those with most chunks first."""
@@ -44,8 +41,7 @@ class BusCompaction:
             {"$match": {"chunks": {"$gte": MANY_CHUNKS}}},
             {"$sort": {"chunks": -1}},
         ]
-        with translate_errors():
-            found = await (await self._chunks.aggregate(pipeline)).to_list()
+        found = await (await self._chunks.aggregate(pipeline)).to_list()
         return [each["_id"] for each in found if is_worth_it(each["chunks"], each["n"], each["bytes"])][:limit]
 
     async def compact(self, queue: str, after: str = "") -> tuple[int, str]:

@@ -10,7 +10,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.bus.cursors import Cursor
 from shared.domain.bus.health import ReceiverHealth
 from shared.domain.instants import EPOCH
-from shared.store.documents import BSON_TYPES, Codec, Document, make, translate_errors
+from shared.store.documents import BSON_TYPES, Aggregate, Codec, Document, make
 
 CURSORS = "bus_cursors"
 _MOST_COUNTED = 1_000
@@ -18,14 +18,13 @@ _MOST_COUNTED = 1_000
 cursor_codec = Codec(Cursor)
 
 
-class Cursors:
+class Cursors(Aggregate):
     """The `bus_cursors` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._cursors = database[CURSORS]
 
     async def setup(self) -> None:
-        """Make the collection, because some servers cannot make one in a transaction, and its index."""
         await make(self._cursors)
         await self._cursors.create_index([("health.idle_since", ASCENDING), ("health.failing_since", ASCENDING)])
 
@@ -57,19 +56,16 @@ class Cursors:
         await self._cursors.delete_one({"_id": queue}, session=session)
 
     async def read(self, queues: Sequence[str]) -> dict[str, Cursor]:
-        with translate_errors():
-            found = await self._cursors.find({"_id": {"$in": list(queues)}}, batch_size=len(queues) + 1).to_list()
+        found = await self._cursors.find({"_id": {"$in": list(queues)}}, batch_size=len(queues) + 1).to_list()
         return {cursor.id: cursor for cursor in map(cursor_codec.value, found)}
 
     async def count_failing(self) -> int:
         """The number of queues that have work and a failing receiver, up to 1,000."""
         failing = {"health.failing_since": {"$gt": EPOCH}, "health.idle_since": None}
-        with translate_errors():
-            return await self._cursors.count_documents(failing, limit=_MOST_COUNTED)
+        return await self._cursors.count_documents(failing, limit=_MOST_COUNTED)
 
     async def page_beyond(self, sequence: int, *, after: str, limit: int) -> list[Cursor]:
         """The next cursors after the queue `after` whose sequence is beyond `sequence`, by queue."""
         query = {"_id": {"$gt": after}, "sequence": {"$gt": sequence}}
-        with translate_errors():
-            found = self._cursors.find(query, batch_size=limit).sort("_id", ASCENDING).limit(limit)
-            return [cursor_codec.value(document) for document in await found.to_list()]
+        found = self._cursors.find(query, batch_size=limit).sort("_id", ASCENDING).limit(limit)
+        return [cursor_codec.value(document) for document in await found.to_list()]

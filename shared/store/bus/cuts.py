@@ -17,11 +17,12 @@ from shared.domain.bus.cursors import Cursor
 from shared.domain.bus.cutting import ChunkHead, QueueCut, QueuedChunk, ShortenedChunk
 from shared.domain.bus.deliveries import EventDelivery
 from shared.store.bus.cursors import CURSORS
+from shared.store.bus.flushes import CHUNKS
 from shared.store.bus.moves import PATIENCE, CursorMoved, CursorWriter, CursorWrites, change_all, move_cursors
-from shared.store.documents import Codec, Document, make, of_same_place, translate_errors
+from shared.store.documents import Aggregate, Codec, Document, make, of_same_place
 from shared.store.transactions import OwnSession, end_session, run_transaction
 
-CHUNKS, DELIVERIES = "bus_chunks", "bus_deliveries"
+DELIVERIES = "bus_deliveries"
 
 HEAD = {"queue": 1, "n": 1, "bytes": 1, "first_at": 1}
 IN_ORDER = [("queue", ASCENDING), ("_id", ASCENDING)]
@@ -42,7 +43,7 @@ class CursorCut(Struct, frozen=True):
         return self.cursor.after_cut(len(self.cut.deliveries), self.cut.events)
 
 
-class BusCuts:
+class BusCuts(Aggregate):
     """The `bus_chunks` collection for cutting."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -77,16 +78,14 @@ class BusCuts:
         they are told which one to take.
         """
         query = {"queue": {"$in": list(queues)}} if len(queues) > 1 else {"queue": queues[0]}
-        with translate_errors():
-            async with self._database.client.start_session(snapshot=True) as session:
-                found = self._chunks.find(query, HEAD, batch_size=limit + 1, session=session)
-                heads = await found.sort(IN_ORDER).limit(limit).to_list()
+        async with self._database.client.start_session(snapshot=True) as session:
+            found = self._chunks.find(query, HEAD, batch_size=limit + 1, session=session)
+            heads = await found.sort(IN_ORDER).limit(limit).to_list()
         return [head_codec.value(document) for document in heads]
 
     async def read(self, ids: Sequence[str]) -> list[QueuedChunk]:
         """The existing chunks with these ids, in the order of their ids."""
-        with translate_errors():
-            found = await self._chunks.find({"_id": {"$in": list(ids)}}).to_list()
+        found = await self._chunks.find({"_id": {"$in": list(ids)}}).to_list()
         return sorted((chunk_codec.value(document) for document in found), key=lambda chunk: chunk.id)
 
     async def cut(self, cuts: Sequence[CursorCut], session: OwnSession, patience: float = PATIENCE) -> CursorWrites:

@@ -16,7 +16,7 @@ from shared.store.bus.cursors import CURSORS, cursor_codec
 from shared.store.bus.cuts import DELIVERIES, delivery_codec
 from shared.store.bus.flushes import UNWOKEN, Unwoken, unwoken_document
 from shared.store.bus.moves import CursorMoved, move_cursors
-from shared.store.documents import Codec, Document, Page, forget_some, read_newest, read_page, translate_errors
+from shared.store.documents import Aggregate, Codec, Document, Page, forget_some, read_newest, read_page
 from shared.store.transactions import run_transaction
 
 LETTERS = "bus_dead_letters"
@@ -35,7 +35,7 @@ class LetterRetry(Struct, frozen=True):
     is_full: bool = False
 
 
-class BusDeadLetters:
+class BusDeadLetters(Aggregate):
     """The `bus_dead_letters` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -51,12 +51,10 @@ class BusDeadLetters:
 
     async def get(self, namespace: str, letter_id: str) -> BusDeadLetter | None:
         """A dead letter of this namespace, with its events."""
-        with translate_errors():
-            return letter_codec.maybe(await self._letters.find_one({"_id": letter_id, "namespace": namespace}))
+        return letter_codec.maybe(await self._letters.find_one({"_id": letter_id, "namespace": namespace}))
 
     async def estimate_count(self) -> int:
-        with translate_errors():
-            return await self._letters.estimated_document_count()
+        return await self._letters.estimated_document_count()
 
     async def page(
         self,
@@ -90,7 +88,9 @@ class BusDeadLetters:
                 return LetterRetry()
             after, delivery = reopen(cursor, letter, now)
             await move_cursors(self._cursors, [(cursor, after)], session)
-            await self._open(delivery_codec.document(delivery), session)
+            document = delivery_codec.document(delivery)  # it may have been deleted before its letter
+            dead = {"_id": delivery.id, "status": {"$in": [status.value for status in REOPENABLE]}}
+            await self._deliveries.replace_one(dead, document, upsert=True, session=session)
             unwoken = Unwoken(f"{letter.id}/retry/{after.v}", [Wake(letter.queue, now, letter.count)])
             await self._unwoken.insert_one(unwoken_document(unwoken, now), session=session)
             return LetterRetry(unwoken)
@@ -102,18 +102,11 @@ class BusDeadLetters:
 
     async def remove(self, letter: BusDeadLetter) -> bool:
         """Delete this letter, but not one of a later death; returns whether it was there."""
-        with translate_errors():
-            removed = await self._letters.delete_one({"_id": letter.id, "died_at": letter.died_at})
+        removed = await self._letters.delete_one({"_id": letter.id, "died_at": letter.died_at})
         return removed.deleted_count > 0
 
     async def forget(self, before: datetime, limit: int) -> int:
-        """Delete up to `limit` letters of deliveries that died before `before`; returns the number."""
         return await forget_some(self._letters, {"died_at": {"$lt": before}}, limit)
-
-    async def _open(self, delivery: Document, session: AsyncClientSession) -> None:
-        """Write the delivery, which may have been deleted before its letter."""
-        dead = {"_id": delivery["_id"], "status": {"$in": [status.value for status in REOPENABLE]}}
-        await self._deliveries.replace_one(dead, delivery, upsert=True, session=session)
 
     async def _read(self, query: Document, limit: int) -> Page[BusDeadLetter]:
         return await read_page(

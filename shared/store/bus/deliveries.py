@@ -18,7 +18,7 @@ from shared.store.bus.cuts import DELIVERIES, delivery_codec
 from shared.store.bus.dead_letters import LETTERS, letter_codec
 from shared.store.bus.moves import PATIENCE, CursorMoved, CursorWriter, CursorWrites, change_all, move_cursors
 from shared.store.bus.notices import add_notices
-from shared.store.documents import Document, Page, forget_some, make, of_same_place, read_page, translate_errors
+from shared.store.documents import Aggregate, Document, Page, forget_some, make, of_same_place, read_page
 from shared.store.transactions import OwnSession, run_transaction
 
 _WITHOUT_EVENTS = {"events": 0, "offsets": 0, "digest": 0}
@@ -37,7 +37,7 @@ class QueueSettlement(Struct, frozen=True):
     notices: tuple[BusNotice, ...] = ()
 
 
-class BusDeliveries:
+class BusDeliveries(Aggregate):
     """The `bus_deliveries` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -55,8 +55,7 @@ class BusDeliveries:
 
     async def read_open(self, queues: Sequence[str]) -> list[EventDelivery]:
         """The open deliveries of these queues, without events and attempts, in the order in which they are due."""
-        with translate_errors():
-            found = await self._deliveries.find(_open_of(queues), _WITHOUT_BULK, batch_size=10_000).to_list()
+        found = await self._deliveries.find(_open_of(queues), _WITHOUT_BULK, batch_size=10_000).to_list()
         return sorted(map(delivery_codec.value, found), key=_turn)
 
     async def read_first_open(self, queues: Sequence[str]) -> list[EventDelivery]:
@@ -67,13 +66,11 @@ class BusDeliveries:
             {"$sort": {"queue": ASCENDING, "retry_at": ASCENDING, "sequence": ASCENDING}},
             {"$group": {"_id": "$queue", "first": {"$first": "$$ROOT"}}},
         ]
-        with translate_errors():
-            found = await (await self._deliveries.aggregate(pipeline, batchSize=len(queues) + 1)).to_list()
+        found = await (await self._deliveries.aggregate(pipeline, batchSize=len(queues) + 1)).to_list()
         return [delivery_codec.value(document["first"]) for document in found]
 
     async def with_ids(self, ids: Sequence[str]) -> dict[str, EventDelivery]:
-        with translate_errors():
-            found = await self._deliveries.find({"_id": {"$in": list(ids)}}).to_list()
+        found = await self._deliveries.find({"_id": {"$in": list(ids)}}).to_list()
         return {delivery.id: delivery for delivery in map(delivery_codec.value, found)}
 
     async def settle(
@@ -86,20 +83,18 @@ class BusDeliveries:
         return await writer.write(settlements, patience)
 
     async def forget_settled(self, before: datetime, limit: int) -> int:
-        """Delete up to `limit` deliveries settled before `before`; returns the number."""
         return await forget_some(self._deliveries, {"settled_at": {"$lt": before}}, limit)
 
     async def forget_below(self, queue: str, sequence: int, limit: int) -> int:
         """Delete up to `limit` settled deliveries of a queue up to `sequence`; returns the number."""
         query = {"queue": queue, "sequence": {"$lte": sequence}, "status": {"$ne": DeliveryStatus.OPEN.value}}
-        with translate_errors():
-            some = self._deliveries.find(query, {"_id": 1}).sort(_BY_SEQUENCE).hint(_BY_SEQUENCE).limit(limit)
-            ids = [found["_id"] for found in await some.to_list()]
-            if not ids:
-                return 0
-            # A retry of a dead letter may have opened one again since.
-            settled = {"_id": {"$in": ids}, "status": {"$ne": DeliveryStatus.OPEN.value}}
-            return (await self._deliveries.delete_many(settled)).deleted_count
+        some = self._deliveries.find(query, {"_id": 1}).sort(_BY_SEQUENCE).hint(_BY_SEQUENCE).limit(limit)
+        ids = [found["_id"] for found in await some.to_list()]
+        if not ids:
+            return 0
+        # A retry of a dead letter may have opened one again since.
+        settled = {"_id": {"$in": ids}, "status": {"$ne": DeliveryStatus.OPEN.value}}
+        return (await self._deliveries.delete_many(settled)).deleted_count
 
     async def page(
         self, queue: str, choice: DeliveryChoice, *, before: int | None = None, limit: int
@@ -117,10 +112,7 @@ class BusDeliveries:
         )  # fmt: skip
 
     async def find(self, id: str, *, events: bool) -> EventDelivery | None:
-        with translate_errors():
-            return delivery_codec.maybe(
-                await self._deliveries.find_one({"_id": id}, None if events else _WITHOUT_EVENTS)
-            )
+        return delivery_codec.maybe(await self._deliveries.find_one({"_id": id}, None if events else _WITHOUT_EVENTS))
 
     async def _settle_together(
         self, session: OwnSession, settlements: Sequence[QueueSettlement], patience: float

@@ -28,7 +28,7 @@ from shared.domain.positions import Position
 from shared.store.bus.cuts import CHUNKS
 from shared.store.bus.notices import add_notices
 from shared.store.bus.registry import read_registry
-from shared.store.documents import Document, insert_new, make, of_same_place, translate_errors
+from shared.store.documents import Aggregate, Document, insert_new, make, of_same_place
 from shared.store.transactions import OwnSession, end_session, run_transaction
 
 UNWOKEN = "bus_unwoken"
@@ -110,7 +110,7 @@ class _NotStored(Exception):
         self.result = result
 
 
-class BusFlushes:
+class BusFlushes(Aggregate):
     """The collections `bus_positions`, `bus_chunks`, `bus_unwoken` and `bus_topic_counts`."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -121,7 +121,6 @@ class BusFlushes:
         self._counts = database["bus_topic_counts"]
 
     async def setup(self) -> None:
-        """Make the indexes, and the collection without any: an older server cannot make one in a transaction."""
         await make(self._positions)
         await make(self._chunks)
         await self._unwoken.create_index([("at", ASCENDING)])
@@ -131,23 +130,20 @@ class BusFlushes:
 
     async def read_positions(self, partitions: Sequence[str]) -> dict[str, LogPosition]:
         """The position of each partition; the default for a missing one."""
-        with translate_errors():
-            found = await self._positions.find({"_id": {"$in": list(partitions)}}).to_list()
+        found = await self._positions.find({"_id": {"$in": list(partitions)}}).to_list()
         return {document["_id"]: _position(document) for document in found}
 
     async def take_over(self, logs: Mapping[str, str], session: OwnSession) -> None:
         """Own these partitions, each with the id of its log, in this session: end the sessions of the previous
         owners."""
         partitions = {"_id": {"$in": list(logs)}}
-        with translate_errors():
-            found = await self._positions.find(partitions, {"session": 1}).to_list()
+        found = await self._positions.find(partitions, {"session": 1}).to_list()
         for name in {document["session"] for document in found} - {session.name}:
             await end_session(self._database, name)
         new = logs.keys() - {document["_id"] for document in found}
         begins = {name: LogPosition(Position(0, logs[name])) for name in new}
         await insert_new(self._positions, [_document(name, at, session.name) for name, at in begins.items()])
-        with translate_errors():
-            await self._positions.update_many(partitions, {"$set": {"session": session.name}})
+        await self._positions.update_many(partitions, {"$set": {"session": session.name}})
 
     async def flush(self, flush: BusFlush, session: OwnSession) -> FlushResult:
         """Write all of the flush, or nothing."""
@@ -176,9 +172,8 @@ class BusFlushes:
 
     async def find_unwoken(self, before: datetime, limit: int) -> list[Unwoken]:
         """Up to `limit` notes before `before` of queues that may not have been woken."""
-        with translate_errors():
-            cursor = self._unwoken.find({"at": {"$lt": before}}).sort("at", ASCENDING).limit(limit)
-            found = await cursor.to_list()
+        cursor = self._unwoken.find({"at": {"$lt": before}}).sort("at", ASCENDING).limit(limit)
+        found = await cursor.to_list()
         return [
             Unwoken(document["_id"], [Wake(*wake) for wake in document["wakes"]], document.get("follows", ""))
             for document in found
@@ -186,8 +181,7 @@ class BusFlushes:
 
     async def forget_unwoken(self, ids: Sequence[str]) -> None:
         """Delete the notes of queues that were woken."""
-        with translate_errors():
-            await self._unwoken.delete_many({"_id": {"$in": list(ids)}})
+        await self._unwoken.delete_many({"_id": {"$in": list(ids)}})
 
     async def _move(self, flush: BusFlush, owner: str, session: AsyncClientSession) -> None:
         ids = [move.partition for move in flush.moves]

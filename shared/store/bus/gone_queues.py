@@ -11,12 +11,12 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.store.bus.cursors import CURSORS
 from shared.store.bus.cuts import CHUNKS, DELIVERIES
 from shared.store.bus.replays import REPLAYS
-from shared.store.documents import Document, forget_some, make, translate_errors
+from shared.store.documents import Aggregate, Document, forget_some, make
 
 GONE = "bus_gone_queues"
 
 
-class GoneQueues:
+class GoneQueues(Aggregate):
     """The `bus_gone_queues` collection, and the remains of these queues."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -25,7 +25,6 @@ class GoneQueues:
         self._cursors = database[CURSORS]
 
     async def setup(self) -> None:
-        """Make the index, and with it the collection: an older server cannot make one in a transaction."""
         await make(self._gone)
         await self._gone.create_index([("at", ASCENDING)])
 
@@ -34,17 +33,14 @@ class GoneQueues:
         await self._gone.insert_one({"_id": queue, "at": at}, session=session)
 
     async def find(self, before: datetime, limit: int) -> Sequence[str]:
-        """Up to `limit` queues removed before `before`."""
-        with translate_errors():
-            cursor = self._gone.find({"at": {"$lt": before}}).sort("at", ASCENDING).limit(limit)
-            return [document["_id"] for document in await cursor.to_list()]
+        cursor = self._gone.find({"at": {"$lt": before}}).sort("at", ASCENDING).limit(limit)
+        return [document["_id"] for document in await cursor.to_list()]
 
     async def sweep(self, queue: str, limit: int) -> int:
         """Delete up to `limit` remains of a queue; after the last one, the queue itself. Returns the number."""
         for collection in self._left:
             if forgotten := await forget_some(collection, {"queue": queue}, limit):
                 return forgotten
-        with translate_errors():
-            await self._cursors.delete_one({"_id": queue})
-            await self._gone.delete_one({"_id": queue})
+        await self._cursors.delete_one({"_id": queue})
+        await self._gone.delete_one({"_id": queue})
         return 0

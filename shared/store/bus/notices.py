@@ -9,21 +9,20 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.bus.notices import BusNotice, NoticeWay
-from shared.store.documents import Codec, Document, forget_some, make, translate_errors
+from shared.store.documents import Aggregate, Codec, Document, forget_some, make
 
 NOTICES = "bus_notices"
 
 _codec = Codec(BusNotice)
 
 
-class BusNotices:
+class BusNotices(Aggregate):
     """The `bus_notices` collection, for telling notices."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._notices = database[NOTICES]
 
     async def setup(self) -> None:
-        """Make the indexes, and with them the collection: an older server cannot make one in a transaction."""
         await make(self._notices)
         await self._notices.create_index([("way", ASCENDING), ("due_at", ASCENDING)])
         await self._notices.create_index([("way", ASCENDING), ("at", ASCENDING)])
@@ -32,38 +31,33 @@ class BusNotices:
     async def take(self, way: NoticeWay, now: datetime, until: datetime) -> BusNotice | None:
         """Take a due notice of this way; no other process takes it before `until`."""
         change = {"$set": {"due_at": until}, "$inc": {"tries": 1}}
-        with translate_errors():
-            found = await self._notices.find_one_and_update(
-                {"way": way.value, "due_at": {"$lte": now}},
-                change,
-                sort=[("due_at", ASCENDING)],
-                return_document=ReturnDocument.AFTER,
-            )
+        found = await self._notices.find_one_and_update(
+            {"way": way.value, "due_at": {"$lte": now}},
+            change,
+            sort=[("due_at", ASCENDING)],
+            return_document=ReturnDocument.AFTER,
+        )
         return _codec.maybe(found)
 
     async def put_off(self, taken: BusNotice, until: datetime) -> None:
         """Tell it later, unless another process has taken it since."""
-        with translate_errors():
-            await self._notices.update_one({"_id": taken.id, "tries": taken.tries}, {"$set": {"due_at": until}})
+        await self._notices.update_one({"_id": taken.id, "tries": taken.tries}, {"$set": {"due_at": until}})
 
     async def note_told(self, taken: BusNotice, until: datetime) -> None:
         """Keep it until `until` as a mark that it was told."""
         told = {"$set": {"is_told": True, "due_at": until}}
-        with translate_errors():
-            await self._notices.update_one({"_id": taken.id, "at": taken.at}, told)
+        await self._notices.update_one({"_id": taken.id, "at": taken.at}, told)
 
     async def forget_mails(self, before: datetime, limit: int) -> int:
         """Delete up to `limit` mails about causes before `before`, sent or not; returns the number."""
         return await forget_some(self._notices, {"way": NoticeWay.MAIL.value, "at": {"$lt": before}}, limit)
 
     async def remove(self, id: str) -> None:
-        with translate_errors():
-            await self._notices.delete_one({"_id": id})
+        await self._notices.delete_one({"_id": id})
 
     async def find_oldest(self) -> BusNotice | None:
         """The event with the earliest cause, if any is left."""
-        with translate_errors():
-            found = await self._notices.find({"way": NoticeWay.EVENT.value}).sort("at", ASCENDING).limit(1).to_list()
+        found = await self._notices.find({"way": NoticeWay.EVENT.value}).sort("at", ASCENDING).limit(1).to_list()
         return _codec.value(found[0]) if found else None
 
 

@@ -38,7 +38,6 @@ class RegistryWriter:
         self._turn = asyncio.Lock()
 
     async def setup(self) -> None:
-        """Make the collection: some servers cannot make one in a transaction."""
         await make(self._notes)
 
     async def write(self, work: Callable[[AsyncClientSession], Awaitable[Written]], *, now: datetime) -> Written:

@@ -36,7 +36,7 @@ from shared.store.bus.dead_letters import LETTERS
 from shared.store.bus.flushes import FlushResult, bring_to_queues, hold_all_positions
 from shared.store.bus.notices import add_loss
 from shared.store.bus.registry import SUBSCRIPTIONS
-from shared.store.documents import BSON_TYPES, Codec, Document, Page, forget_some, make, read_page, translate_errors
+from shared.store.documents import BSON_TYPES, Aggregate, Codec, Document, Page, forget_some, make, read_page
 from shared.store.transactions import OwnSession, end_session, run_transaction
 
 REPLAYS = "bus_replays"
@@ -74,7 +74,7 @@ class _NothingWritten(Exception):
         self.result = result
 
 
-class BusReplays:
+class BusReplays(Aggregate):
     """The `bus_replays` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -82,7 +82,6 @@ class BusReplays:
         self._replays = database[REPLAYS]
 
     async def setup(self) -> None:
-        """Make the indexes, and with them the collection: an older server cannot make one in a transaction."""
         await make(self._replays)
         await self._replays.create_index([("state", ASCENDING), ("leased_until", ASCENDING)])
         await self._replays.create_index([("queue", ASCENDING), ("state", ASCENDING)])
@@ -94,8 +93,7 @@ class BusReplays:
     async def add(self, replay: Replay) -> bool:
         """Store a replay; `False` if its number is taken."""
         try:
-            with translate_errors():
-                await self._replays.insert_one(_codec.document(replay))
+            await self._replays.insert_one(_codec.document(replay))
         except DuplicateKeyError:
             return False
         return True
@@ -119,8 +117,7 @@ class BusReplays:
             return False
 
     async def get(self, id: str) -> Replay | None:
-        with translate_errors():
-            return _codec.maybe(await self._replays.find_one({"_id": id}))
+        return _codec.maybe(await self._replays.find_one({"_id": id}))
 
     async def page(self, queue: str, *, below: int | None = None, limit: int) -> Page[Replay]:
         """The replays of a queue with numbers below `below`, the last first."""
@@ -128,31 +125,26 @@ class BusReplays:
         return await read_page(self._replays, query, _codec.value, order=("_id",), direction=DESCENDING, limit=limit)
 
     async def has_open(self, queue: str) -> bool:
-        with translate_errors():
-            return await self._replays.find_one({"queue": queue, "state": _OPEN}, {"_id": 1}) is not None
+        return await self._replays.find_one({"queue": queue, "state": _OPEN}, {"_id": 1}) is not None
 
     async def find_open(self, queues: Sequence[str]) -> set[str]:
         """The queues with a replay that is not over."""
         query = {"queue": {"$in": list(queues)}, "state": _OPEN}
-        with translate_errors():
-            return {found["queue"] for found in await self._replays.find(query, {"queue": 1}).to_list()}
+        return {found["queue"] for found in await self._replays.find(query, {"queue": 1}).to_list()}
 
     async def count_open(self) -> Mapping[ReplayState, int]:
         """The number of replays that are not over, by state."""
         stages: list[Document] = [{"$match": {"state": _OPEN}}, {"$group": {"_id": "$state", "n": {"$sum": 1}}}]
-        with translate_errors():
-            found = await (await self._replays.aggregate(stages)).to_list()
+        found = await (await self._replays.aggregate(stages)).to_list()
         return {ReplayState(document["_id"]): document["n"] for document in found}
 
     async def count_worked_on(self, namespace: str, *, most: int) -> int:
         """The number of a namespace's replays with work left, up to `most`."""
-        with translate_errors():
-            return await self._replays.count_documents({"state": _WORKED_ON, "namespace": namespace}, limit=most)
+        return await self._replays.count_documents({"state": _WORKED_ON, "namespace": namespace}, limit=most)
 
     async def cancel_all(self, queue: str, reason: str, at: datetime) -> int:
         """Cancel the replays of a queue that are not over; returns the number. Events already in the queue stay."""
-        with translate_errors():
-            return (await self._replays.update_many(*_cancel_open(queue, reason, at))).modified_count
+        return (await self._replays.update_many(*_cancel_open(queue, reason, at))).modified_count
 
     async def take(
         self, id: str, token: str, session: OwnSession, *, now: datetime, leased_until: datetime
@@ -160,8 +152,7 @@ class BusReplays:
         """Lease a free replay, to flush in this session; `None` if it is leased or has no work. The session of its
         previous owner is ended."""
         free = {"_id": id, "state": _WORKED_ON, "leased_until": {"$lte": now}}
-        with translate_errors():
-            found = await self._replays.find_one(free, {"session": 1})
+        found = await self._replays.find_one(free, {"session": 1})
         if found is None:
             return None
         if "session" in found:
@@ -211,15 +202,13 @@ class BusReplays:
 
     async def leave(self, id: str, session: OwnSession) -> None:
         """Remove this session's name from a replay, because the next user of the session must not be ended for it."""
-        with translate_errors():
-            await self._replays.update_one({"_id": id, "session": session.name}, {"$unset": {"session": ""}})
+        await self._replays.update_one({"_id": id, "session": session.name}, {"$unset": {"session": ""}})
 
     async def note_fault(self, id: str) -> Replay | None:
         """Count a fault of Carillon's; `None` if the replay is over."""
-        with translate_errors():
-            found = await self._replays.find_one_and_update(
-                {"_id": id, "state": _WORKED_ON}, {"$inc": {"faults": 1}}, return_document=ReturnDocument.AFTER
-            )
+        found = await self._replays.find_one_and_update(
+            {"_id": id, "state": _WORKED_ON}, {"$inc": {"faults": 1}}, return_document=ReturnDocument.AFTER
+        )
         return _codec.maybe(found)
 
     async def fail(self, id: str, reason: str, at: datetime) -> Replay | None:
@@ -246,23 +235,18 @@ class BusReplays:
     async def find_untold(self, now: datetime, told_before: datetime, *, limit: int) -> Sequence[str]:
         """The ids of up to `limit` free replays with work, of which workers were told before `told_before` or never;
         the longest waiting first."""
-        with translate_errors():
-            found = self._replays.find(_untold(now, told_before), {"_id": 1}).sort("leased_until", ASCENDING)
-            return [document["_id"] async for document in found.limit(limit)]
+        found = self._replays.find(_untold(now, told_before), {"_id": 1}).sort("leased_until", ASCENDING)
+        return [document["_id"] async for document in found.limit(limit)]
 
     async def note_told(self, id: str, now: datetime, told_before: datetime) -> bool:
         """Record that workers are told now; `False` if the replay is leased or was told."""
         return await self._set({"_id": id} | _untold(now, told_before), {"told_at": now}) is not None
 
     async def forget(self, before: datetime, limit: int) -> int:
-        """Delete up to `limit` replays ended before `before`; returns the number."""
         return await forget_some(self._replays, {"ended_at": {"$lt": before}}, limit)
 
     async def _set(self, query: Document, fields: Document) -> Replay | None:
-        with translate_errors():
-            found = await self._replays.find_one_and_update(
-                query, {"$set": fields}, return_document=ReturnDocument.AFTER
-            )
+        found = await self._replays.find_one_and_update(query, {"$set": fields}, return_document=ReturnDocument.AFTER)
         return _codec.maybe(found)
 
 

@@ -8,9 +8,10 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.bus.backlog import Backlog
 from shared.domain.bus.deliveries import DeliveryStatus
 from shared.domain.bus.wake_ups import QUEUE_OWNER
-from shared.store.bus.cuts import CHUNKS, DELIVERIES
+from shared.store.bus.cuts import DELIVERIES
+from shared.store.bus.flushes import CHUNKS
 from shared.store.bus.gone_queues import GONE
-from shared.store.documents import Document, translate_errors
+from shared.store.documents import Aggregate, Document
 
 _GONE_LEFT_OUT = 1_000  # a server compares each chunk with all of them; beyond, chunks count until they are swept
 _OF_THE_BUS = {"$gte": f"{QUEUE_OWNER}/", "$lt": f"{QUEUE_OWNER}0"}  # "0" follows "/"
@@ -27,7 +28,7 @@ def backlog_of(summed: Document) -> Backlog:
     return Backlog(summed["n"], summed["oldest"], summed["bytes"])
 
 
-class BusStandings:
+class BusStandings(Aggregate):
     """Figures of the collections of the bus."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -36,13 +37,9 @@ class BusStandings:
         self._gone = database[GONE]
         self._occurrences = database["occurrences"]
 
-    async def setup(self) -> None:
-        """Nothing: the writers make the indexes."""
-
     async def read_uncut(self, queues: Sequence[str]) -> dict[str, Backlog]:
         """The uncut events of each queue that has some."""
-        with translate_errors():
-            found = await (await self._chunks.aggregate(sum_of_chunks({"queue": {"$in": list(queues)}}))).to_list()
+        found = await (await self._chunks.aggregate(sum_of_chunks({"queue": {"$in": list(queues)}}))).to_list()
         return {each["_id"]: backlog_of(each) for each in found}
 
     async def read_open(self, queues: Sequence[str]) -> dict[str, Backlog]:
@@ -51,15 +48,13 @@ class BusStandings:
             {"$match": {"queue": {"$in": list(queues)}, "status": DeliveryStatus.OPEN.value}},
             {"$group": {"_id": "$queue", "n": {"$sum": "$count"}, "oldest": {"$min": "$first_at"}}},
         ]
-        with translate_errors():
-            found = await (await self._deliveries.aggregate(pipeline)).to_list()
+        found = await (await self._deliveries.aggregate(pipeline)).to_list()
         return {document["_id"]: Backlog(document["n"], document["oldest"]) for document in found}
 
     async def read_all(self) -> Backlog | None:
         """The backlog of all queues and open deliveries; `None` if it is empty. Chunks of removed subscriptions do not
         count: a sweep deletes them later."""
-        with translate_errors():
-            gone = [each["_id"] for each in await self._gone.find().limit(_GONE_LEFT_OUT).to_list()]
+        gone = [each["_id"] for each in await self._gone.find().limit(_GONE_LEFT_OUT).to_list()]
         uncut: list[Document] = [
             {"$match": {"queue": {"$gt": "", "$nin": gone}}},  # so that an index covers the query
             {"$group": {"_id": None, "n": {"$sum": "$n"}, "oldest": {"$min": "$first_at"}}},
@@ -68,10 +63,9 @@ class BusStandings:
             {"$match": {"status": DeliveryStatus.OPEN.value, "queue": {"$nin": gone}}},
             {"$group": {"_id": None, "n": {"$sum": "$count"}, "oldest": {"$min": "$first_at"}}},
         ]
-        with translate_errors():
-            # Events that are cut in between are counted twice rather than not at all.
-            found = await (await self._chunks.aggregate(uncut)).to_list()
-            found += await (await self._deliveries.aggregate(cut)).to_list()
+        # Events that are cut in between are counted twice rather than not at all.
+        found = await (await self._chunks.aggregate(uncut)).to_list()
+        found += await (await self._deliveries.aggregate(cut)).to_list()
         if not found:
             return None
         return Backlog(sum(each["n"] for each in found), min(each["oldest"] for each in found))
@@ -83,6 +77,5 @@ class BusStandings:
             {"$match": {"owner": _OF_THE_BUS, "fires_at": {"$lte": until}, "of.waiting": {"$gt": 0}}},
             {"$group": {"_id": None, "n": {"$sum": {"$ceil": {"$divide": ["$of.waiting", "$of.full"]}}}}},
         ]
-        with translate_errors():
-            found = await (await self._occurrences.aggregate(pipeline)).to_list()
+        found = await (await self._occurrences.aggregate(pipeline)).to_list()
         return int(found[0]["n"]) if found else 0

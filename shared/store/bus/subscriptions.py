@@ -32,7 +32,7 @@ from shared.store.bus.registry_writer import RegistryWriter
 from shared.store.bus.replays import move_replays
 from shared.store.bus.topics import add_missing_topics, forget_free_topics, read_gone_topics
 from shared.store.bus.wake_ups import WakeUps
-from shared.store.documents import Codec, Document, Page, read_page, translate_errors
+from shared.store.documents import Aggregate, Codec, Document, Page, read_page, translate_errors
 
 log = structlog.get_logger(__name__)
 
@@ -98,7 +98,7 @@ class UnreadableSubscriptions(Unavailable):
         self.ids = ids
 
 
-class BusSubscriptions:
+class BusSubscriptions(Aggregate):
     """The `bus_subscriptions` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -121,16 +121,14 @@ class BusSubscriptions:
 
     async def get(self, id: str) -> EventSubscription | None:
         """A subscription, or the remains of a removed one."""
-        with translate_errors():
-            return _codec.maybe(await self._subscriptions.find_one({"_id": id, "namespace": {"$exists": True}}))
+        return _codec.maybe(await self._subscriptions.find_one({"_id": id, "namespace": {"$exists": True}}))
 
     async def with_ids(self, ids: Sequence[str]) -> dict[str, EventSubscription]:
         """The existing subscriptions, removed ones too, by id."""
         return {found.id: found for found in await self._read({"_id": {"$in": list(ids)}})}
 
     async def count_suspended(self) -> int:
-        with translate_errors():
-            return await self._subscriptions.count_documents({"state": SubscriptionStatus.SUSPENDED.value})
+        return await self._subscriptions.count_documents({"state": SubscriptionStatus.SUSPENDED.value})
 
     async def page(self, *, after: str = "", limit: int) -> Page[EventSubscription]:
         """The next subscriptions of all namespaces after the id `after`, without removed ones. Long fields (topics,
@@ -153,14 +151,12 @@ class BusSubscriptions:
 
     async def count_of(self, namespace: str) -> int:
         """The number of a namespace's subscriptions, without removed ones."""
-        with translate_errors():
-            return await self._count(namespace)
+        return await self._count(namespace)
 
     async def count_topics(self, namespace: str, *, but: str) -> int:
         """The number of topics in the subscriptions of a namespace, except those of the id `but` and of removed
         ones."""
-        with translate_errors():
-            return await self._count_topics(namespace, but)
+        return await self._count_topics(namespace, but)
 
     async def read_since(self, version: int) -> RegistryReading:
         """The changes since `version`; if that is too old, everything that collects. Secrets are left out. Raises
@@ -234,9 +230,8 @@ class BusSubscriptions:
         secrets."""
         query = {"former.ends.id": {"$exists": True}, "state": {"$in": sorted(state.value for state in COLLECTING)}}
         query |= {"_id": {"$gt": after}}
-        with translate_errors():
-            cursor = self._subscriptions.find(query, _UNFOLDED | {"topics": 0, "filter": 0}, batch_size=_READ_AT_ONCE)
-            return [_codec.value(document) for document in await cursor.sort("_id", ASCENDING).limit(limit).to_list()]
+        cursor = self._subscriptions.find(query, _UNFOLDED | {"topics": 0, "filter": 0}, batch_size=_READ_AT_ONCE)
+        return [_codec.value(document) for document in await cursor.sort("_id", ASCENDING).limit(limit).to_list()]
 
     async def forget_former(self, ids: Sequence[str], ends: Sequence[str], *, now: datetime) -> int:
         """Delete the former choices of these subscriptions that end at `ends`, by their ids, in one transaction;
@@ -352,13 +347,11 @@ class BusSubscriptions:
         return int(found[0]["n"]) if found else 0
 
     async def _read(self, query: Document, without: Document | None = None) -> list[EventSubscription]:
-        with translate_errors():
-            found = await self._subscriptions.find(query, without, batch_size=_READ_AT_ONCE).to_list()
+        found = await self._subscriptions.find(query, without, batch_size=_READ_AT_ONCE).to_list()
         return [_codec.value(document) for document in found]
 
     async def _read_every(self, query: Document) -> list[EventSubscription]:
-        with translate_errors():
-            found = await self._subscriptions.find(query, _UNFOLDED, batch_size=_READ_AT_ONCE).to_list()
+        found = await self._subscriptions.find(query, _UNFOLDED, batch_size=_READ_AT_ONCE).to_list()
         read = {document["_id"]: _read_for_fold(document) for document in found}
         if unreadable := [id for id, subscription in read.items() if subscription is None]:
             raise UnreadableSubscriptions(unreadable)

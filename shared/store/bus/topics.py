@@ -13,7 +13,7 @@ from shared.domain.bus.topics import Topic
 from shared.domain.positions import LogEnds
 from shared.store.bus.registry import SUBSCRIPTIONS, raise_version
 from shared.store.bus.registry_writer import RegistryWriter
-from shared.store.documents import Codec, Document, Page, forget_some, insert_new, make, read_page, translate_errors
+from shared.store.documents import Aggregate, Codec, Document, Page, forget_some, insert_new, make, read_page
 
 GONE_TOPICS = "bus_gone_topics"
 
@@ -29,7 +29,7 @@ class TopicSubscribed(Exception):
         self.others = others
 
 
-class BusTopics:
+class BusTopics(Aggregate):
     """The `bus_topics` collection, the counts of `bus_topic_counts`, and in `bus_gone_topics` the log's ends when a
     topic was removed: subscribers to a new topic of that name get no event before them."""
 
@@ -42,7 +42,6 @@ class BusTopics:
         self._writer = RegistryWriter(database)
 
     async def setup(self) -> None:
-        """Make the indexes, and the collections: an older server cannot make one in a transaction."""
         await self._writer.setup()
         await make(self._topics)
         await self._gone.create_index([("at", ASCENDING)])
@@ -50,26 +49,21 @@ class BusTopics:
         await self._counts.create_index([("topic", ASCENDING)])
 
     async def get(self, name: str) -> Topic | None:
-        with translate_errors():
-            return _codec.maybe(await self._topics.find_one({"_id": name}))
+        return _codec.maybe(await self._topics.find_one({"_id": name}))
 
     async def with_names(self, names: Sequence[str]) -> dict[str, Topic]:
-        with translate_errors():
-            found = await self._topics.find({"_id": {"$in": list(names)}}, batch_size=_READ_AT_ONCE).to_list()
+        found = await self._topics.find({"_id": {"$in": list(names)}}, batch_size=_READ_AT_ONCE).to_list()
         return {topic.id: topic for topic in map(_codec.value, found)}
 
     async def page(self, *, after: str = "", limit: int) -> Page[Topic]:
-        """The next topics after the name `after`, by name."""
         return await read_page(self._topics, {"_id": {"$gt": after}}, _codec.value, order=["_id"], limit=limit)
 
     async def add(self, topic: Topic) -> bool:
-        """Make a topic; `False` if it exists."""
         return not await insert_new(self._topics, [_codec.document(topic)])
 
     async def claim(self, name: str, namespace: str) -> bool:
         """Make a namespace the owner of a topic without an owner; `False` if it has one or is gone."""
-        with translate_errors():
-            moved = await self._topics.update_one({"_id": name, "owner": ""}, {"$set": {"owner": namespace}})
+        moved = await self._topics.update_one({"_id": name, "owner": ""}, {"$set": {"owner": namespace}})
         return moved.matched_count == 1
 
     async def replace(self, before: Topic, after: Topic, *, now: datetime) -> bool:
@@ -79,8 +73,7 @@ class BusTopics:
         stands = {"_id": before.id, "owner": before.owner, "description": before.description, "private": private}
         change = {"$set": {"owner": after.owner, "description": after.description, "private": after.private}}
         if not after.private:
-            with translate_errors():
-                return (await self._topics.update_one(stands, change)).matched_count == 1
+            return (await self._topics.update_one(stands, change)).matched_count == 1
 
         async def transact(session: AsyncClientSession) -> bool:
             if not (await self._topics.update_one(stands, change, session=session)).matched_count:
@@ -92,8 +85,7 @@ class BusTopics:
         return await self._writer.write(transact, now=now)
 
     async def count_owned(self, namespace: str) -> int:
-        with translate_errors():
-            return await self._topics.count_documents({"owner": namespace})
+        return await self._topics.count_documents({"owner": namespace})
 
     async def read_counts(self, names: Sequence[str]) -> Mapping[str, tuple[int, int]]:
         """The number and bytes of events on these topics that went to subscriptions."""
@@ -101,8 +93,7 @@ class BusTopics:
             {"$match": {"topic": {"$in": list(names)}}},
             {"$group": {"_id": "$topic", "n": {"$sum": "$n"}, "bytes": {"$sum": "$bytes"}}},
         ]
-        with translate_errors():
-            found = await (await self._counts.aggregate(pipeline)).to_list()
+        found = await (await self._counts.aggregate(pipeline)).to_list()
         return {document["_id"]: (document["n"], document["bytes"]) for document in found}
 
     async def remove(self, name: str, owner: str, ends: LogEnds, *, of_others: bool, now: datetime) -> bool:
@@ -131,11 +122,9 @@ class BusTopics:
         return await self._writer.write(transact, now=now)
 
     async def read_gone(self, names: Sequence[str]) -> tuple[FormerChoice, ...]:
-        with translate_errors():
-            return await read_gone_topics(self._database, names)
+        return await read_gone_topics(self._database, names)
 
     async def forget_gone(self, before: datetime, limit: int) -> int:
-        """Delete up to `limit` topics removed before `before`; returns the number."""
         return await forget_some(self._gone, {"at": {"$lt": before}}, limit)
 
     async def _check_subscribers(self, name: str, owner: str, session: AsyncClientSession) -> None:

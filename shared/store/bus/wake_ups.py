@@ -33,7 +33,7 @@ from shared.domain.bus.wake_ups import (
     queue_owner,
 )
 from shared.domain.clock.occurrences import Occurrence, series
-from shared.store.documents import BSON_TYPES, Codec, Document, of_same_place, translate_errors
+from shared.store.documents import BSON_TYPES, Aggregate, Codec, Document, of_same_place
 
 WAKES_AT_ONCE = 200
 """Recommended maximum for one update: the server compares each document with a list of all of them."""
@@ -54,14 +54,11 @@ class HandedWakeUp(Struct, frozen=True):
     has_to_part: bool = False
 
 
-class WakeUps:
+class WakeUps(Aggregate):
     """The wake-ups among `occurrences`, whose indexes the clock makes. `add` raises the driver's errors."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._wake_ups = database["occurrences"]
-
-    async def setup(self) -> None:
-        """Nothing: the clock makes the indexes."""
 
     async def add(self, queue: str, full: int, now: datetime, session: AsyncClientSession) -> None:
         """Store the wake-up of a new queue, in the transaction of its subscription."""
@@ -70,8 +67,7 @@ class WakeUps:
     async def find_asleep(self, queues: Sequence[str]) -> set[str]:
         """The queues at which no worker looks before they get an event: their wake-ups are far ahead or missing."""
         awake = {"_id": {"$in": list(map(wake_up_id, queues))}, "visible_at": {"$lt": FAR_AHEAD}}
-        with translate_errors():
-            found = await self._wake_ups.find(awake, {"owner": 1}, batch_size=len(queues) + 1).to_list()
+        found = await self._wake_ups.find(awake, {"owner": 1}, batch_size=len(queues) + 1).to_list()
         return set(queues).difference(queue_of_owner(document["owner"]) for document in found)
 
     async def rouse(self, queue: str, wake_up: WakeUp, now: datetime, session: AsyncClientSession) -> None:
@@ -87,13 +83,11 @@ class WakeUps:
         if subscription.is_called:
             change |= _looked_at(subscription.updated_at)
         is_news = {"$lte": [{"$ifNull": ["$of.version", 0]}, subscription.version]}
-        with translate_errors():
-            await self._wake_ups.update_one({"_id": wake_up_id(subscription.queue)}, _where(is_news, change))
+        await self._wake_ups.update_one({"_id": wake_up_id(subscription.queue)}, _where(is_news, change))
 
     async def remove(self, queue: str) -> None:
         """Delete the wake-up of a queue, even a taken one."""
-        with translate_errors():
-            await self._wake_ups.delete_one({"_id": wake_up_id(queue)})
+        await self._wake_ups.delete_one({"_id": wake_up_id(queue)})
 
     async def wake(
         self, wakes: Sequence[Wake], token: str, *, now: datetime, leased_until: datetime
@@ -136,8 +130,7 @@ class WakeUps:
         is_due = _and(_IS_RESTING, {"$lte": ["$fires_at", now]})
         is_due = _and(is_due, {"$eq": [{"$ifNull": ["$token", ""]}, ""]})
         await self._change(ids, _where(is_due, _handover_fields(token, until)))
-        with translate_errors():
-            found = await self._wake_ups.find({"_id": {"$in": list(ids)}}, _READ | {"fires_at": 1}).to_list()
+        found = await self._wake_ups.find({"_id": {"$in": list(ids)}}, _READ | {"fires_at": 1}).to_list()
         handed = [_read_taken(document) for document in found if document.get("token") == token]
         free = (each for each in found if "token" not in each and each["of"]["stage"] == WakeStage.RESTING.value)
         return list(map(_read_handed, handed)), {each["_id"]: each["fires_at"] for each in free}
@@ -190,8 +183,7 @@ class WakeUps:
             UpdateMany({"_id": {"$in": ids}, "token": token}, {"$set": {"visible_at": until}})
             for token, ids in by_token.items()
         ]
-        with translate_errors():
-            result = await self._wake_ups.bulk_write(requests, ordered=False)
+        result = await self._wake_ups.bulk_write(requests, ordered=False)
         if result.matched_count == len(taken):
             return {wake_up.claim for wake_up in taken}
         return set(await self._find_ours(taken))
@@ -220,8 +212,7 @@ class WakeUps:
     async def find_all(self, queues: Sequence[str]) -> list[WakeUp | None]:
         """The wake-up of each queue, in their order; `None` if it has none."""
         wanted = {"_id": {"$in": list(map(wake_up_id, queues))}}
-        with translate_errors():
-            found = await self._wake_ups.find(wanted, {"of": 1}, batch_size=len(queues) + 1).to_list()
+        found = await self._wake_ups.find(wanted, {"of": 1}, batch_size=len(queues) + 1).to_list()
         wake_ups = {document["_id"]: _read_of(document) for document in found}
         return [wake_ups.get(wake_up_id(queue)) for queue in queues]
 
@@ -229,16 +220,14 @@ class WakeUps:
         """The number of wake-ups with work, by stage."""
         awake = {"owner": _OF_THE_BUS, "visible_at": {"$lt": FAR_AHEAD}}
         grouped = {"_id": "$of.stage", "n": {"$sum": 1}}
-        with translate_errors():
-            found = await (await self._wake_ups.aggregate([{"$match": awake}, {"$group": grouped}])).to_list()
+        found = await (await self._wake_ups.aggregate([{"$match": awake}, {"$group": grouped}])).to_list()
         return {document["_id"]: document["n"] for document in found}
 
     async def let_all_go(self, now: datetime) -> None:
         """Make every taken wake-up due now. The caller knows that no worker runs."""
         query = {"token": {"$gt": ""}, "owner": _OF_THE_BUS}
         change: list[Document] = [{"$set": {"visible_at": now, "fires_at": now}}, {"$unset": "token"}]
-        with translate_errors():
-            await self._wake_ups.update_many(query, change)
+        await self._wake_ups.update_many(query, change)
 
     async def _change_and_read_handover_fields(
         self, ids: Sequence[str], change: list[Document], token: str
@@ -247,20 +236,17 @@ class WakeUps:
         return list(map(_read_handed, await self._read(ids, token)))
 
     async def _change(self, ids: Sequence[str], change: list[Document]) -> int:
-        with translate_errors():
-            return (await self._wake_ups.update_many({"_id": {"$in": list(ids)}}, change)).modified_count
+        return (await self._wake_ups.update_many({"_id": {"$in": list(ids)}}, change)).modified_count
 
     async def _read(self, ids: Sequence[str], token: str) -> list[TakenWakeUp]:
         query = {"token": token, "_id": {"$in": list(ids)}}
-        with translate_errors():
-            found = await self._wake_ups.find(query, _READ, batch_size=len(ids) + 1).to_list()
+        found = await self._wake_ups.find(query, _READ, batch_size=len(ids) + 1).to_list()
         return [_read_taken(document) for document in found]
 
     async def _find_ours(self, taken: Sequence[TakenWakeUp]) -> dict[tuple[str, str], TakenWakeUp]:
         claims = {wake_up.claim for wake_up in taken}
         query = {"_id": {"$in": [id for id, _ in claims]}, "token": {"$gt": ""}}
-        with translate_errors():
-            found = await self._wake_ups.find(query, _READ, batch_size=len(claims) + 1).to_list()
+        found = await self._wake_ups.find(query, _READ, batch_size=len(claims) + 1).to_list()
         held = map(_read_taken, found)
         return {wake_up.claim: wake_up for wake_up in held if wake_up.claim in claims}
 
@@ -285,7 +271,7 @@ def _document_of(queue: str, wake_up: WakeUp, now: datetime) -> Document:
     document = _codec.document(_occurrence_of(queue, now))
     for name in _ABSENT:
         del document[name]
-    return document | {"of": _of_document(wake_up)}
+    return document | {"of": msgspec.to_builtins(wake_up, builtin_types=BSON_TYPES)}
 
 
 def _read_taken(document: Mapping[str, Any]) -> TakenWakeUp:
@@ -299,11 +285,6 @@ def _read_handed(found: TakenWakeUp) -> HandedWakeUp:
 
 def _read_of(document: Mapping[str, Any]) -> WakeUp:
     return msgspec.convert(document["of"], WakeUp, builtin_types=BSON_TYPES)
-
-
-def _of_document(wake_up: WakeUp) -> Document:
-    document: Document = msgspec.to_builtins(wake_up, builtin_types=BSON_TYPES)
-    return document
 
 
 def _ids_and_condition(pairs: Sequence[tuple[str, str]]) -> tuple[list[str], Document]:

@@ -8,13 +8,13 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.clock.dead_letters import ErrorCount, LetterPlace
 from shared.domain.clock.outcomes import DeadLetter
-from shared.store.documents import Codec, Document, Page, insert_new, read_newest, read_page, translate_errors
+from shared.store.documents import Aggregate, Codec, Document, Page, insert_new, read_newest, read_page
 
 _codec = Codec(DeadLetter)
 _BATCH = 500  # of a few kilobytes each
 
 
-class DeadLetters:
+class DeadLetters(Aggregate):
     """The `dead_letters` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -34,13 +34,11 @@ class DeadLetters:
             for place in taken
         ]
         if others:
-            with translate_errors():
-                await self._letters.bulk_write(others, ordered=False)
+            await self._letters.bulk_write(others, ordered=False)
 
     async def get(self, namespace: str, letter_id: str) -> DeadLetter | None:
         """A dead letter of this namespace, or of any namespace if that is empty."""
-        with translate_errors():
-            return _codec.maybe(await self._letters.find_one({"_id": letter_id} | _chosen(namespace=namespace)))
+        return _codec.maybe(await self._letters.find_one({"_id": letter_id} | _chosen(namespace=namespace)))
 
     async def page(
         self, namespace: str, *, key: str = "", error: str = "", before: LetterPlace | None = None, limit: int
@@ -52,10 +50,8 @@ class DeadLetters:
         return await read_newest(self._read, query, "died_at", place, limit)
 
     async def count(self, namespace: str, *, key: str = "", error: str = "", before: datetime, most: int) -> int:
-        """The number of these that died before `before`, up to `most`."""
         query = _chosen(namespace=namespace, key=key, error=error) | {"died_at": {"$lt": before}}
-        with translate_errors():
-            return await self._letters.count_documents(query, limit=most)
+        return await self._letters.count_documents(query, limit=most)
 
     async def count_errors(self, namespace: str, *, key: str = "", last: int) -> list[ErrorCount]:
         """The errors of the `last` newest letters, the most frequent first."""
@@ -66,20 +62,17 @@ class DeadLetters:
             {"$group": {"_id": "$error", "count": {"$sum": 1}, "last_died_at": {"$max": "$died_at"}}},
             {"$sort": {"count": DESCENDING, "_id": ASCENDING}},
         ]
-        with translate_errors():
-            groups = await (await self._letters.aggregate(pipeline)).to_list()
+        groups = await (await self._letters.aggregate(pipeline)).to_list()
         return [ErrorCount(error=group.pop("_id"), **group) for group in groups]
 
     async def estimate_count(self) -> int:
-        with translate_errors():
-            return await self._letters.estimated_document_count()
+        return await self._letters.estimated_document_count()
 
     async def remove(self, letters: Sequence[DeadLetter]) -> int:
         """Delete these letters, but not those of a later death; returns the number."""
         if not letters:
             return 0
-        with translate_errors():
-            return (await self._letters.bulk_write(_removal(letters), ordered=False)).deleted_count
+        return (await self._letters.bulk_write(_removal(letters), ordered=False)).deleted_count
 
     async def _read(self, query: Document, limit: int) -> Page[DeadLetter]:
         order = ("died_at", "_id")

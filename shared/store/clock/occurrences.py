@@ -18,7 +18,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.clock.occurrences import HELD_BACK, Occurrence, OccurrenceKind
 from shared.domain.clock.schedules import COMMITTED_WITHIN
 from shared.runtime.tracing import current_trace
-from shared.store.documents import Codec, Document, insert_new, translate_errors
+from shared.store.documents import Aggregate, Codec, Document, insert_new
 
 _KINDS = frozenset(kind.value for kind in OccurrenceKind)
 _codec = Codec(Occurrence)
@@ -57,7 +57,7 @@ class Retry(Struct, frozen=True):
     made: bool = True
 
 
-class Occurrences:
+class Occurrences(Aggregate):
     """The `occurrences` collection, or another one whose documents are claimed the same way."""
 
     def __init__(self, database: AsyncDatabase[Document], name: str = "occurrences") -> None:
@@ -78,9 +78,8 @@ class Occurrences:
 
     async def heads(self, visible: Visible) -> Heads | None:
         """The shards with visible occurrences; `None` if there are none. One query."""
-        with translate_errors():
-            cursor = self._occurrences.find(_query(visible), {"shard": 1, "visible_at": 1})
-            found = await cursor.sort("visible_at", ASCENDING).limit(_SOME).to_list()
+        cursor = self._occurrences.find(_query(visible), {"shard": 1, "visible_at": 1})
+        found = await cursor.sort("visible_at", ASCENDING).limit(_SOME).to_list()
         if not found:
             return None
         shards = None if len(found) == _SOME else tuple({document["shard"] for document in found})
@@ -88,11 +87,10 @@ class Occurrences:
 
     async def claim(self, shard: int, token: str, visible: Visible, *, leased_until: datetime) -> int:
         """Mark the visible occurrences of a shard with a fresh token; returns the number."""
-        with translate_errors():
-            result = await self._occurrences.update_many(
-                {"shard": shard} | _query(visible),
-                {"$set": {"token": token, "visible_at": leased_until}, "$inc": {"claims": 1}},
-            )
+        result = await self._occurrences.update_many(
+            {"shard": shard} | _query(visible),
+            {"$set": {"token": token, "visible_at": leased_until}, "$inc": {"claims": 1}},
+        )
         return result.modified_count
 
     async def read(self, token: str, *, after: str = "", limit: int) -> list[Occurrence]:
@@ -103,8 +101,7 @@ class Occurrences:
             # Kinds are filtered here: with another field in the query, the embedded database would scan all
             # occurrences.
             claimed = self._occurrences.find({"token": token, "_id": {"$gt": after}}, batch_size=limit)
-            with translate_errors():
-                documents = await claimed.sort("_id", ASCENDING).limit(limit).to_list()
+            documents = await claimed.sort("_id", ASCENDING).limit(limit).to_list()
             found += [_value(document) for document in documents if document["kind"] in _KINDS]
             if len(documents) < limit:
                 break
@@ -115,10 +112,7 @@ class Occurrences:
         """The claims that are still valid: the same token, and not held back by a pause. One query."""
         wanted = {occurrence.id: occurrence for occurrence in claimed}
         query = {"_id": {"$in": list(wanted)}}
-        with translate_errors():
-            found = await self._occurrences.find(
-                query, {"token": 1, "visible_at": 1}, batch_size=len(wanted) + 1
-            ).to_list()
+        found = await self._occurrences.find(query, {"token": 1, "visible_at": 1}, batch_size=len(wanted) + 1).to_list()
         return [
             wanted[document["_id"]]
             for document in found
@@ -129,8 +123,7 @@ class Occurrences:
     async def find_claimed(self, ids: Sequence[str]) -> set[str]:
         """The occurrences that exist and are claimed, by any process."""
         query = {"_id": {"$in": list(ids)}, "token": {"$exists": True}}
-        with translate_errors():
-            found = await self._occurrences.find(query, {"_id": 1}, batch_size=len(ids) + 1).to_list()
+        found = await self._occurrences.find(query, {"_id": 1}, batch_size=len(ids) + 1).to_list()
         return {document["_id"] for document in found}
 
     async def complete(self, claimed: Iterable[Occurrence]) -> None:
@@ -169,8 +162,7 @@ class Occurrences:
     async def begin(self, suspect: Occurrence) -> bool:
         """Record that an attempt of a claimed suspect begins; `False` if the claim is lost or held back."""
         query = _not_held_back({"_id": suspect.id, "token": suspect.token})
-        with translate_errors():
-            result = await self._occurrences.update_one(query, {"$inc": {"begun": 1}})
+        result = await self._occurrences.update_one(query, {"$inc": {"begun": 1}})
         return result.matched_count == 1
 
     async def acquit(self, suspects: Iterable[Occurrence]) -> None:
@@ -189,8 +181,7 @@ class Occurrences:
 
     async def release_rest(self, token: str, *, after: str) -> None:
         """Release the rest of a token's claims, after the id `after`, as `release` does."""
-        with translate_errors():
-            await self._occurrences.update_many(_not_held_back({"token": token, "_id": {"$gt": after}}), _RELEASED)
+        await self._occurrences.update_many(_not_held_back({"token": token, "_id": {"$gt": after}}), _RELEASED)
 
     async def hand_over(self, claimed: Sequence[Occurrence], token: str, *, leased_until: datetime) -> None:
         """Give the claims another token until `leased_until`, for a process that is told it. Their count of claims
@@ -202,15 +193,13 @@ class Occurrences:
         """Claim an occurrence that was handed over; `None` if another process has it or it was taken before."""
         query = _not_held_back({"_id": id, "token": token})
         change = {"$set": {"visible_at": leased_until, "token": fresh_token()}, "$inc": {"claims": 1}}
-        with translate_errors():
-            found = await self._occurrences.find_one_and_update(query, change, return_document=True)
+        found = await self._occurrences.find_one_and_update(query, change, return_document=True)
         return None if found is None else _value(found)
 
     async def hold(self, owner: str, generation: str) -> None:
         """Hold back an owner's occurrences of a generation, except those fired by hand."""
         query = {"owner": owner, "generation": generation, "kind": {"$ne": OccurrenceKind.ASKED.value}}
-        with translate_errors():
-            await self._occurrences.update_many(query, {"$set": {"visible_at": HELD_BACK}})
+        await self._occurrences.update_many(query, {"$set": {"visible_at": HELD_BACK}})
 
     async def hold_these(self, claimed: Sequence[Occurrence]) -> None:
         """Hold back claimed occurrences of a paused owner."""
@@ -220,18 +209,16 @@ class Occurrences:
     async def let_go(self, owner: str, generation: str) -> None:
         """Make the held-back occurrences of an owner's generation visible at their own moments."""
         query = {"owner": owner, "generation": generation, "visible_at": HELD_BACK}
-        with translate_errors():
-            await self._occurrences.update_many(query, [{"$set": {"visible_at": "$fires_at"}}, {"$unset": "token"}])
+        await self._occurrences.update_many(query, [{"$set": {"visible_at": "$fires_at"}}, {"$unset": "token"}])
 
     async def find_held_back(self, shard: int, *, after: str = "", limit: int) -> dict[str, list[str]]:
         """The next `limit` owners after `after` with held-back occurrences in this shard, and their generations."""
         query = {"shard": shard, "visible_at": HELD_BACK, "owner": {"$gt": after}}
         grouped = {"_id": "$owner", "generations": {"$addToSet": "$generation"}}
-        with translate_errors():
-            cursor = await self._occurrences.aggregate(
-                [{"$match": query}, {"$group": grouped}, {"$sort": {"_id": ASCENDING}}, {"$limit": limit}]
-            )
-            return {found["_id"]: found["generations"] async for found in cursor}
+        cursor = await self._occurrences.aggregate(
+            [{"$match": query}, {"$group": grouped}, {"$sort": {"_id": ASCENDING}}, {"$limit": limit}]
+        )
+        return {found["_id"]: found["generations"] async for found in cursor}
 
     async def find_upcoming(
         self,
@@ -245,9 +232,8 @@ class Occurrences:
         """The next occurrences of an owner by instant; of one generation and kind, and after a moment, if given."""
         query: Document = {"owner": owner} | ({"generation": generation} if generation else {})
         query |= ({"kind": kind} if kind else {}) | ({"due": {"$gt": after}} if after else {})
-        with translate_errors():
-            found = self._occurrences.find(query).sort("due", ASCENDING).limit(limit)
-            return [_value(document) async for document in found]
+        found = self._occurrences.find(query).sort("due", ASCENDING).limit(limit)
+        return [_value(document) async for document in found]
 
     async def find_next_try(self, owner: str, generation: str, *, now: datetime) -> datetime | None:
         """When the first of an owner's failed occurrences is tried again: of one generation, or fired by hand."""
@@ -260,8 +246,7 @@ class Occurrences:
             {"$sort": {"fires_at": ASCENDING}},
             {"$limit": 1},
         ]
-        with translate_errors():
-            found = await (await self._occurrences.aggregate(pipeline)).to_list()
+        found = await (await self._occurrences.aggregate(pipeline)).to_list()
         return found[0]["fires_at"] if found else None
 
     async def count_retries(self, group: str) -> int:
@@ -272,8 +257,7 @@ class Occurrences:
             {"$match": _not_held_back({"owner": _begins(group)})},
             {"$count": "count"},
         ]
-        with translate_errors():
-            found = await (await self._occurrences.aggregate(pipeline)).to_list()
+        found = await (await self._occurrences.aggregate(pipeline)).to_list()
         return found[0]["count"] if found else 0
 
     async def find_due(self, group: str, *, before: datetime, look_at: int, limit: int) -> list[Occurrence]:
@@ -286,31 +270,26 @@ class Occurrences:
             {"$match": {"owner": _begins(group)}},
             {"$limit": limit},
         ]
-        with translate_errors():
-            return [_value(document) async for document in await self._occurrences.aggregate(pipeline)]
+        return [_value(document) async for document in await self._occurrences.aggregate(pipeline)]
 
     async def find_nth_visible(self, number: int, *, before: datetime) -> datetime | None:
         """The moment of the occurrence at position `number` of those visible before `before`; `None` if there are
         fewer."""
-        with translate_errors():
-            found = self._occurrences.find({"visible_at": {"$lt": before}}, {"visible_at": 1, "_id": 0})
-            there = await found.sort("visible_at", ASCENDING).skip(number).limit(1).to_list()
+        found = self._occurrences.find({"visible_at": {"$lt": before}}, {"visible_at": 1, "_id": 0})
+        there = await found.sort("visible_at", ASCENDING).skip(number).limit(1).to_list()
         return there[0]["visible_at"] if there else None
 
     async def with_any(self, owners: Sequence[str]) -> set[str]:
-        with translate_errors():
-            return set(await self._occurrences.distinct("owner", {"owner": {"$in": list(owners)}}))
+        return set(await self._occurrences.distinct("owner", {"owner": {"$in": list(owners)}}))
 
     async def remove(self, id: str) -> bool:
         """Delete an occurrence, claimed or not; `False` if it does not exist."""
-        with translate_errors():
-            return (await self._occurrences.delete_one({"_id": id})).deleted_count == 1
+        return (await self._occurrences.delete_one({"_id": id})).deleted_count == 1
 
     async def remove_of(self, *owners: str, generation: str = "") -> None:
         """Delete the occurrences of owners, or of one generation, claimed or not."""
         query: Document = {"owner": {"$in": owners}} | ({"generation": generation} if generation else {})
-        with translate_errors():
-            await self._occurrences.delete_many(query)
+        await self._occurrences.delete_many(query)
 
     async def remove_void(self, generations: Mapping[str, str], *, now: datetime) -> None:
         """Delete future occurrences of these owners, each with its generation, that are of none of these generations,
@@ -323,24 +302,20 @@ class Occurrences:
             "generation": {"$nin": list(generations.values())},
             "accepted_at": {"$lt": now - COMMITTED_WITHIN},
         }
-        with translate_errors():
-            await self._occurrences.delete_many(query)
+        await self._occurrences.delete_many(query)
 
     async def remove_asked(self, owners: Sequence[str]) -> None:
         """Delete pending occurrences of these owners that were fired by hand."""
         query: Document = {"owner": {"$in": list(owners)}, "kind": OccurrenceKind.ASKED.value}
-        with translate_errors():
-            await self._occurrences.delete_many(query)
+        await self._occurrences.delete_many(query)
 
     async def count(self) -> int:
         """The approximate number of occurrences."""
-        with translate_errors():
-            return await self._occurrences.estimated_document_count()
+        return await self._occurrences.estimated_document_count()
 
     async def _write(self, requests: Sequence[DeleteMany | UpdateMany]) -> None:
         if requests:
-            with translate_errors():
-                await self._occurrences.bulk_write(requests, ordered=False)
+            await self._occurrences.bulk_write(requests, ordered=False)
 
 
 def fresh_token() -> str:

@@ -7,12 +7,12 @@ from pymongo import ASCENDING, DESCENDING, ReplaceOne
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.clock.outcomes import Outcome, OutcomeResult
-from shared.store.documents import Codec, Document, forget_some, insert_new, translate_errors
+from shared.store.documents import Aggregate, Codec, Document, forget_some, insert_new
 
 _codec = Codec(Outcome)
 
 
-class Outcomes:
+class Outcomes(Aggregate):
     """The `outcomes` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -29,19 +29,16 @@ class Outcomes:
         taken = await insert_new(self._outcomes, [_codec.document(outcome) for outcome in ordered])
         repeated = [ordered[place] for place in taken]
         if repeated:
-            with translate_errors():
-                await self._outcomes.bulk_write([_overrule(outcome) for outcome in repeated], ordered=False)
+            await self._outcomes.bulk_write([_overrule(outcome) for outcome in repeated], ordered=False)
 
     async def has(self, outcome_id: str) -> bool:
-        with translate_errors():
-            return await self._outcomes.find_one({"_id": outcome_id}, {"_id": 1}) is not None
+        return await self._outcomes.find_one({"_id": outcome_id}, {"_id": 1}) is not None
 
     async def latest(self, owner: str, limit: int) -> list[Outcome]:
         found = self._outcomes.find({"owner": owner}).sort("at", DESCENDING).limit(limit)
         return [outcome async for outcome in _codec.values(found)]
 
     async def forget(self, *, before: datetime, limit: int) -> int:
-        """Delete up to `limit` outcomes before `before`; returns the number."""
         return await forget_some(self._outcomes, {"at": {"$lt": before}}, limit)
 
 

@@ -27,7 +27,7 @@ from shared.domain.clock.schedules import (
 )
 from shared.domain.instants import from_ms, ms
 from shared.domain.transitions import sources
-from shared.store.documents import Document, Page, insert_new, read_page, time_of, translate_errors
+from shared.store.documents import Aggregate, Document, Page, insert_new, read_page, time_of
 
 _definitions = msgspec.json.Decoder(Definition)
 _WITHOUT_INSTANTS = {"instants": 0}
@@ -47,7 +47,7 @@ class Ending(Struct, frozen=True):
     generation: str
 
 
-class Schedules:
+class Schedules(Aggregate):
     """The `schedules` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -90,24 +90,21 @@ class Schedules:
         return taken.keys() - await self._find_own(taken)
 
     async def get(self, id: str) -> Schedule | None:
-        with translate_errors():
-            return _maybe(await self._schedules.find_one({"_id": id}))
+        return _maybe(await self._schedules.find_one({"_id": id}))
 
     async def many(self, ids: Sequence[str], *, whole: bool = False, small: bool = False) -> dict[str, Schedule]:
         """The existing schedules by id, without their instants unless `whole`. One query; one round trip if they are
         `small`: the caller then knows that all fit into a reply."""
         query = {"_id": {"$in": list(ids)}}
-        with translate_errors():
-            found = await self._schedules.find(
-                query, None if whole else _WITHOUT_INSTANTS, batch_size=len(ids) + 1 if small else _BATCH
-            ).to_list()
+        found = await self._schedules.find(
+            query, None if whole else _WITHOUT_INSTANTS, batch_size=len(ids) + 1 if small else _BATCH
+        ).to_list()
         return {document["_id"]: _value(document) for document in found}
 
     async def find_active(self, ids: Sequence[str]) -> dict[str, str]:
         """The generations of the active schedules, by id."""
         query = {"_id": {"$in": list(ids)}, "state": ScheduleState.ACTIVE.value}
-        with translate_errors():
-            found = await self._schedules.find(query, {"generation": 1}, batch_size=len(ids) + 1).to_list()
+        found = await self._schedules.find(query, {"generation": 1}, batch_size=len(ids) + 1).to_list()
         return {document["_id"]: document["generation"] for document in found}
 
     async def page(
@@ -136,17 +133,14 @@ class Schedules:
         labels: Sequence[str] = (),
         most: int,
     ) -> int:
-        """The number of these schedules, up to `most`."""
         # All schedules of a namespace are one value of its index.
         is_whole = not (prefix or state or labels)
         query = {"namespace": namespace} if is_whole else _range_of(namespace, prefix, state, labels)[1]
-        with translate_errors():
-            return await self._schedules.count_documents(query, limit=most)
+        return await self._schedules.count_documents(query, limit=most)
 
     async def count_pending(self, namespace: str) -> int:
         query = {"namespace": namespace, "state": {"$in": sorted(PENDING)}}
-        with translate_errors():
-            return await self._schedules.count_documents(query)
+        return await self._schedules.count_documents(query)
 
     async def replace(self, schedule: Schedule, *, generation: str) -> bool:
         """Replace the schedule with that generation; `False` if another process did so first. A pause stays."""
@@ -155,47 +149,41 @@ class Schedules:
         state = {"$cond": [{"$eq": ["$state", ScheduleState.PAUSED.value]}, "$state", ScheduleState.ACTIVE.value]}
         literal = {field: {"$literal": value} for field, value in change.items()}
         unset = [field for field in (*_OPTIONAL, _LABELS, _LABELLED_KEY) if field not in change]
-        with translate_errors():
-            result = await self._schedules.update_one(
-                {"_id": schedule.id, "generation": generation},
-                [{"$set": literal | {"state": state}}, {"$unset": unset}],
-            )
+        result = await self._schedules.update_one(
+            {"_id": schedule.id, "generation": generation},
+            [{"$set": literal | {"state": state}}, {"$unset": unset}],
+        )
         return result.matched_count == 1 or bool(await self._find_own({schedule.id: schedule.generation}))
 
     async def move(self, id: str, *, to: ScheduleState) -> Schedule | None:
         """Give the schedule this state; `None` if its present state does not allow that. A schedule that has the state
         stays as it is."""
         query = {"_id": id, "state": {"$in": sorted(sources(TRANSITIONS, to) | {to})}}
-        with translate_errors():
-            found = await self._schedules.find_one_and_update(
-                query, {"$set": {"state": to.value}}, return_document=ReturnDocument.AFTER
-            )
+        found = await self._schedules.find_one_and_update(
+            query, {"$set": {"state": to.value}}, return_document=ReturnDocument.AFTER
+        )
         return _maybe(found)
 
     async def adopt(self, schedule: Schedule, made_by: str) -> None:
         """Record that this token wants the schedule's content too, unless the content was replaced."""
         query = {"_id": schedule.id, "generation": schedule.generation}
-        with translate_errors():
-            await self._schedules.update_one(query, {"$set": {"made_by": made_by}})
+        await self._schedules.update_one(query, {"$set": {"made_by": made_by}})
 
     async def pause(self, ids: Sequence[str]) -> int:
         """Pause the active ones of these schedules; returns the number. Their occurrences are held back when they
         become due."""
         query = {"_id": {"$in": list(ids)}} | _may_become(ScheduleState.PAUSED)
         change = {"$set": {"state": ScheduleState.PAUSED.value}}
-        with translate_errors():
-            return (await self._schedules.update_many(query, change)).modified_count
+        return (await self._schedules.update_many(query, change)).modified_count
 
     async def remove(self, id: str) -> Schedule | None:
         """Delete the schedule; returns it as it was, `None` if there was none."""
-        with translate_errors():
-            return _maybe(await self._schedules.find_one_and_delete({"_id": id}, _WITHOUT_INSTANTS))
+        return _maybe(await self._schedules.find_one_and_delete({"_id": id}, _WITHOUT_INSTANTS))
 
     async def to_sweep(self, *, before: datetime, limit: int) -> dict[str, Ending]:
         """Up to `limit` schedules that the sweep has to look at before `before`, by id."""
-        with translate_errors():
-            cursor = self._schedules.find({"sweep_at": {"$lt": before}}, _ENDING, batch_size=limit + 1)
-            found = await cursor.limit(limit).to_list()
+        cursor = self._schedules.find({"sweep_at": {"$lt": before}}, _ENDING, batch_size=limit + 1)
+        found = await cursor.limit(limit).to_list()
         return {document["_id"]: Ending(ScheduleState(document["state"]), document["generation"]) for document in found}
 
     async def sweep_again(self, ids: Sequence[str], *, before: datetime, at: datetime) -> None:
@@ -213,29 +201,24 @@ class Schedules:
             UpdateOne({"_id": schedule.id, "generation": schedule.generation}, {"$set": {"sweep_at": at}})
             for schedule in schedules
         ]
-        with translate_errors():
-            await self._schedules.bulk_write(updates, ordered=False)
+        await self._schedules.bulk_write(updates, ordered=False)
 
     async def find_finished(self, *, before: datetime, limit: int) -> list[Schedule]:
-        """Up to `limit` schedules finished before `before`."""
-        with translate_errors():
-            found = self._schedules.find({"finished_at": {"$lt": before}}, _WITHOUT_INSTANTS, batch_size=limit)
-            return [_value(document) async for document in found.limit(limit)]
+        found = self._schedules.find({"finished_at": {"$lt": before}}, _WITHOUT_INSTANTS, batch_size=limit)
+        return [_value(document) async for document in found.limit(limit)]
 
     async def keep_finished(self, ids: Sequence[str], *, at: datetime) -> int:
         """Keep the finished ones of these schedules as if they had finished at `at`; returns the number."""
         if not ids:
             return 0
         query = {"_id": {"$in": list(ids)}, "state": ScheduleState.FINISHED.value}
-        with translate_errors():
-            return (await self._schedules.update_many(query, {"$set": {"finished_at": at}})).matched_count
+        return (await self._schedules.update_many(query, {"$set": {"finished_at": at}})).matched_count
 
     async def forget_finished(self, ids: Sequence[str], *, before: datetime) -> int:
         """Delete those of these schedules that finished before `before`; returns the number."""
         if not ids:
             return 0
-        with translate_errors():
-            result = await self._schedules.delete_many({"_id": {"$in": list(ids)}, "finished_at": {"$lt": before}})
+        result = await self._schedules.delete_many({"_id": {"$in": list(ids)}, "finished_at": {"$lt": before}})
         return result.deleted_count
 
     async def _find_own(self, generations: Mapping[str, str]) -> set[str]:
@@ -243,18 +226,16 @@ class Schedules:
         servers do not remember the first write, so the repeated one conflicts with it."""
         if not generations:
             return set()
-        with translate_errors():
-            found = await self._schedules.find(
-                {"_id": {"$in": list(generations)}}, {"generation": 1}, batch_size=len(generations) + 1
-            ).to_list()
+        found = await self._schedules.find(
+            {"_id": {"$in": list(generations)}}, {"generation": 1}, batch_size=len(generations) + 1
+        ).to_list()
         return {document["_id"] for document in found if document["generation"] == generations[document["_id"]]}
 
     async def _update_swept(self, ids: Sequence[str], query: Document, before: datetime, change: Document) -> None:
         # A schedule that was replaced meanwhile has an instant ahead, or no end.
         query = {"_id": {"$in": list(ids)}} | query | {"sweep_at": {"$lt": before}}
         if ids:
-            with translate_errors():
-                await self._schedules.update_many(query, change)
+            await self._schedules.update_many(query, change)
 
 
 def _range_of(

@@ -7,23 +7,14 @@ from pymongo import ASCENDING, DESCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.console.audit import ActOutcome, AuditRecord, Fields
-from shared.store.documents import (
-    Codec,
-    Document,
-    Page,
-    forget_some,
-    insert_new,
-    json_text,
-    read_page,
-    translate_errors,
-)
+from shared.store.documents import Aggregate, Codec, Document, Page, forget_some, insert_new, json_text, read_page
 
 _NOTHING: Fields = {}
 _codec = Codec(AuditRecord, json=("before", "after"))
 _BATCH = 200  # 36 kilobytes each at most
 
 
-class AuditLog:
+class AuditLog(Aggregate):
     """The `audit` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -36,8 +27,7 @@ class AuditLog:
 
     async def begin(self, record: AuditRecord) -> None:
         """Record an act before it is done."""
-        with translate_errors():
-            await self._audit.insert_one(_codec.document(record))
+        await self._audit.insert_one(_codec.document(record))
 
     async def add_missing(self, records: Sequence[AuditRecord]) -> list[AuditRecord]:
         """Insert missing records, complete as they are; returns these."""
@@ -47,13 +37,10 @@ class AuditLog:
     async def describe(self, record_id: str, *, reason: str, count: int, app_id: str, namespace: str) -> None:
         """Record the reason, the number of things and their owner, which only the body of the request contains."""
         told: Document = {"reason": reason, "count": count, "on.app_id": app_id, "on.namespace": namespace}
-        with translate_errors():
-            await self._audit.update_one({"_id": record_id}, {"$set": told})
+        await self._audit.update_one({"_id": record_id}, {"$set": told})
 
     async def count(self, record_id: str, count: int) -> None:
-        """Record the final number of things."""
-        with translate_errors():
-            await self._audit.update_one({"_id": record_id}, {"$set": {"count": count}})
+        await self._audit.update_one({"_id": record_id}, {"$set": {"count": count}})
 
     async def end(
         self,
@@ -76,8 +63,7 @@ class AuditLog:
             fields["on.name"] = name
         if made and record.on.kind == "app":
             fields["on.app_id"] = made
-        with translate_errors():
-            await self._audit.update_one({"_id": record.id}, {"$set": fields})
+        await self._audit.update_one({"_id": record.id}, {"$set": fields})
 
     async def page(
         self, *, act: str = "", on: str = "", by: str = "", app_id: str = "", before: str = "", limit: int
@@ -97,5 +83,4 @@ class AuditLog:
         )
 
     async def forget(self, *, before: datetime, limit: int) -> int:
-        """Delete up to `limit` records before `before`; returns the number."""
         return await forget_some(self._audit, {"at": {"$lt": before}}, limit)

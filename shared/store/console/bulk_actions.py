@@ -10,13 +10,13 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.console.bulk_actions import FAILURES, TRANSITIONS, BulkAction, BulkState, BulkTally
 from shared.domain.instants import EPOCH
 from shared.domain.transitions import sources
-from shared.store.documents import Codec, Document, Page, forget_some, insert_once, read_page, translate_errors
+from shared.store.documents import Aggregate, Codec, Document, Page, forget_some, insert_once, read_page
 
 _codec = Codec(BulkAction)
 _BATCH = 32  # a hundred failures take up to a hundred kilobytes
 
 
-class BulkActions:
+class BulkActions(Aggregate):
     """The `bulk_actions` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -29,12 +29,10 @@ class BulkActions:
         await self._actions.create_index([("ended_at", ASCENDING)])
 
     async def add(self, action: BulkAction) -> BulkAction:
-        """Store an action, unless it exists; returns the stored one."""
         return _codec.value(await insert_once(self._actions, _codec.document(action)))
 
     async def get(self, id: str) -> BulkAction | None:
-        with translate_errors():
-            return _codec.maybe(await self._actions.find_one({"_id": id}))
+        return _codec.maybe(await self._actions.find_one({"_id": id}))
 
     async def page(self, namespace: str, *, before: str = "", limit: int) -> Page[BulkAction]:
         """The actions of this namespace's caller, or all for `""`, the newest first, before the id `before`."""
@@ -45,15 +43,11 @@ class BulkActions:
         )
 
     async def count_open(self, namespace: str, *, most: int) -> int:
-        """The number of this namespace's open actions, up to `most`."""
-        with translate_errors():
-            return await self._actions.count_documents({"namespace": namespace, "open": True}, limit=most)
+        return await self._actions.count_documents({"namespace": namespace, "open": True}, limit=most)
 
     async def list_open(self, namespace: str, *, limit: int) -> list[BulkAction]:
-        """Up to `limit` open actions of this namespace."""
         query = {"namespace": namespace, "open": True}
-        with translate_errors():
-            return [_codec.value(each) for each in await self._actions.find(query).limit(limit).to_list()]
+        return [_codec.value(each) for each in await self._actions.find(query).limit(limit).to_list()]
 
     async def take(self, id: str, token: str, *, now: datetime, leased_until: datetime) -> BulkAction | None:
         """Hold an open action; `None` if it is held or over."""
@@ -93,9 +87,8 @@ class BulkActions:
 
     async def find_lost(self, *, before: datetime, limit: int) -> Sequence[str]:
         """The ids of up to `limit` open actions whose lease ended before `before`."""
-        with translate_errors():
-            found = self._actions.find({"open": True, "leased_until": {"$lt": before}}, {"_id": 1})
-            return [document["_id"] async for document in found.limit(limit)]
+        found = self._actions.find({"open": True, "leased_until": {"$lt": before}}, {"_id": 1})
+        return [document["_id"] async for document in found.limit(limit)]
 
     async def await_turn(self, id: str, *, before: datetime, now: datetime) -> bool:
         """Record that workers are told of an action now; `False` if a worker has held it since or was told."""
@@ -103,17 +96,15 @@ class BulkActions:
         return await self._set(query, {"leased_until": now}) is not None
 
     async def forget(self, *, before: datetime, limit: int) -> int:
-        """Delete up to `limit` actions ended before `before`; returns the number."""
         return await forget_some(self._actions, {"ended_at": {"$lt": before}}, limit)
 
     async def _set(self, query: Document, fields: Document) -> BulkAction | None:
         return await self._update(query, {"$set": fields})
 
     async def _update(self, query: Document, change: Document) -> BulkAction | None:
-        with translate_errors():
-            found = await self._actions.find_one_and_update(
-                query, change | {"$currentDate": {"changed_at": True}}, return_document=ReturnDocument.AFTER
-            )
+        found = await self._actions.find_one_and_update(
+            query, change | {"$currentDate": {"changed_at": True}}, return_document=ReturnDocument.AFTER
+        )
         return _codec.maybe(found)
 
 

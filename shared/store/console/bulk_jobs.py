@@ -7,32 +7,26 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.console.bulk_actions import BulkFilter
 from shared.domain.jobs.jobs import JobStatus, split_key
-from shared.store.documents import Document, Page, translate_errors
+from shared.store.documents import Aggregate, Document, Page
 from shared.store.jobs.job_documents import KEY_FIELDS, key_of
 
 
-class BulkJobsOf:
+class BulkJobsOf(Aggregate):
     """Reads the `jobs` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._jobs = database["jobs"]
 
-    async def setup(self) -> None:
-        """Nothing to make: open jobs have their index."""
-
     async def count(self, statuses: AbstractSet[JobStatus], wanted: BulkFilter, *, most: int) -> int:
-        """The number of matching jobs in these statuses, up to `most`."""
-        with translate_errors():
-            return await self._jobs.count_documents(_query(statuses, wanted), limit=most)
+        return await self._jobs.count_documents(_query(statuses, wanted), limit=most)
 
     async def keys(
         self, statuses: AbstractSet[JobStatus], wanted: BulkFilter, *, before: int, after: str = "", limit: int
     ) -> Page[str]:
         """The keys of matching jobs made before `before` (ns), by id, after the key `after`."""
         query = _query(statuses, wanted) | {"created_at": {"$lt": before}, "_id": {"$gt": split_key(after)[0]}}
-        with translate_errors():
-            found = self._jobs.find(query, KEY_FIELDS).sort("_id", ASCENDING).limit(limit + 1)
-            keys = [key_of(document) async for document in found]
+        found = self._jobs.find(query, KEY_FIELDS).sort("_id", ASCENDING).limit(limit + 1)
+        keys = [key_of(document) async for document in found]
         page = Page(keys[:limit])
         page.more = len(keys) > limit
         return page

@@ -8,12 +8,12 @@ from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.console.minutes import MOST, Counts, MinuteCounts, minute_id
-from shared.store.documents import Codec, Document, forget_some, make, translate_errors
+from shared.store.documents import Aggregate, Codec, Document, forget_some, make
 
 _codec = Codec(MinuteCounts)
 
 
-class Minutes:
+class Minutes(Aggregate):
     """The `minutes` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -23,18 +23,13 @@ class Minutes:
         await make(self._minutes)
 
     async def add(self, at: datetime, counts: Counts) -> None:
-        """Add counts to the minute of `at`."""
-        with translate_errors():
-            await self._minutes.update_one({"_id": minute_id(at)}, {"$inc": dict(_paths(counts))}, upsert=True)
+        await self._minutes.update_one({"_id": minute_id(at)}, {"$inc": dict(_paths(counts))}, upsert=True)
 
     async def since(self, at: datetime) -> Sequence[MinuteCounts]:
-        """The minutes with activity from `at` on, the oldest first."""
-        with translate_errors():
-            found = self._minutes.find({"_id": {"$gte": minute_id(at)}}).sort("_id", ASCENDING).limit(MOST)
-            return [_codec.value(document) async for document in found]
+        found = self._minutes.find({"_id": {"$gte": minute_id(at)}}).sort("_id", ASCENDING).limit(MOST)
+        return [_codec.value(document) async for document in found]
 
     async def forget(self, *, before: datetime, limit: int) -> int:
-        """Delete up to `limit` minutes before that of `before`; returns the number."""
         return await forget_some(self._minutes, {"_id": {"$lt": minute_id(before)}}, limit)
 
 

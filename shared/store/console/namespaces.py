@@ -11,12 +11,12 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.accounts.callers import token_namespace, user_namespace
-from shared.store.documents import Document, Page, read_values, translate_errors
+from shared.store.documents import Aggregate, Document, Page, read_values
 
 _UNNAMED = ["", None]  # as the first release writes it too
 
 
-class NamespaceLists:
+class NamespaceLists(Aggregate):
     """Reads the collections `users`, `tokens` and `schedules`."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -43,10 +43,9 @@ class NamespaceLists:
 
     async def count_tokens(self, namespace: str, *, most: int) -> int:
         """The number of tokens that share a namespace, up to `most`."""
-        with translate_errors():
-            named = await self._tokens.count_documents({"namespace": namespace}, limit=most)
-            own = {"_id": namespace.removeprefix(token_namespace("")), "namespace": {"$in": _UNNAMED}}
-            return min(named + (await self._tokens.find_one(own, {"_id": 1}) is not None), most)
+        named = await self._tokens.count_documents({"namespace": namespace}, limit=most)
+        own = {"_id": namespace.removeprefix(token_namespace("")), "namespace": {"$in": _UNNAMED}}
+        return min(named + (await self._tokens.find_one(own, {"_id": 1}) is not None), most)
 
     async def _read(
         self, collection: AsyncCollection[Document], field: str, query: Document, prefix: str, after: str, limit: int
@@ -55,6 +54,5 @@ class NamespaceLists:
         if after > prefix and not after.startswith(prefix):
             return []
         behind: Any = {field: {"$gt": after.removeprefix(prefix) if after.startswith(prefix) else ""}}
-        with translate_errors():
-            found = collection.find(query | behind, {field: 1}).sort(field, ASCENDING).limit(limit)
-            return [prefix + document[field] async for document in found]
+        found = collection.find(query | behind, {field: 1}).sort(field, ASCENDING).limit(limit)
+        return [prefix + document[field] async for document in found]

@@ -12,7 +12,7 @@ from shared.domain.jobs.breaking import Counts
 from shared.domain.jobs.progress import Settled
 from shared.domain.jobs.sums import BatchCounts
 from shared.domain.jobs.totals import Totals
-from shared.store.documents import Document, Page, read_page, read_values, translate_errors
+from shared.store.documents import Aggregate, Document, Page, read_page, read_values, translate_errors
 from shared.store.jobs.batch_documents import END, RECEIPT_COUNTS, batch_of, receipt_of
 
 _BATCH = 100  # with their lists of devices, or forty reasons and locales
@@ -22,7 +22,7 @@ _COUNTED = dict.fromkeys(
 ) | {"_id": 0}
 
 
-class BatchSums:
+class BatchSums(Aggregate):
     """Reads the `batches` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -59,8 +59,7 @@ class BatchSums:
                 }
             },
         ]
-        with translate_errors():
-            groups = [group async for group in await self._at_one_moment.aggregate(pipeline)]
+        groups = [group async for group in await self._at_one_moment.aggregate(pipeline)]
         return {group.pop("_id"): Totals(**group) for group in groups}
 
     async def counts(self, job_id: str) -> Counts:
@@ -75,13 +74,11 @@ class BatchSums:
                 }
             },
         ]
-        with translate_errors():
-            groups = [group async for group in await self._at_one_moment.aggregate(pipeline)]
+        groups = [group async for group in await self._at_one_moment.aggregate(pipeline)]
         return Counts(**{name: groups[0][name] for name in Counts.__struct_fields__}) if groups else Counts()
 
     async def has_failed(self, job_id: str) -> bool:
-        with translate_errors():
-            return await self._batches.find_one({"failed_of": job_id}, {"_id": 1}) is not None
+        return await self._batches.find_one({"failed_of": job_id}, {"_id": 1}) is not None
 
     async def outcomes(self, job_id: str) -> AsyncIterator[Settled]:
         """The outcomes of the job's settled batches, in any order."""

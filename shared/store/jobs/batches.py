@@ -21,7 +21,7 @@ from shared.domain.jobs.batches import (
     smaller,
 )
 from shared.domain.transitions import source_of, sources
-from shared.store.documents import Document, forget_all, is_duplicate, translate_errors
+from shared.store.documents import Aggregate, Document, forget_all, is_duplicate, translate_errors
 from shared.store.jobs.batch_documents import END, batch_of, document_of, receipt_document
 
 
@@ -38,7 +38,7 @@ class Head(NamedTuple):
     planned: bool
 
 
-class Batches:
+class Batches(Aggregate):
     """The `batches` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -61,15 +61,12 @@ class Batches:
         return await self._insert([entry])
 
     async def get(self, job_id: str, ordinal: int) -> Batch | None:
-        """The batch; `None` if the plan has none there."""
-        with translate_errors():
-            document = await self._batches.find_one({"_id": batch_id(job_id, ordinal), "status": {"$ne": END}})
+        document = await self._batches.find_one({"_id": batch_id(job_id, ordinal), "status": {"$ne": END}})
         return None if document is None else batch_of(document)
 
     async def last(self, job_id: str) -> Batch | PlanEnd | None:
         """The last entry of the plan; `None` if it is empty."""
-        with translate_errors():
-            document = await self._batches.find_one({"job_id": job_id}, sort=[("ordinal", DESCENDING)])
+        document = await self._batches.find_one({"job_id": job_id}, sort=[("ordinal", DESCENDING)])
         if document is None:
             return None
         return PlanEnd(document["ordinal"]) if document["status"] == END else batch_of(document)
@@ -80,27 +77,23 @@ class Batches:
             {"$match": {"job_id": job_id, "settled": False}},
             {"$group": {"_id": "$slot", "lowest": {"$min": {"ordinal": "$ordinal", "status": "$status"}}}},
         ]
-        with translate_errors():
-            lowest = [group["lowest"] async for group in await self._batches.aggregate(pipeline)]
+        lowest = [group["lowest"] async for group in await self._batches.aggregate(pipeline)]
         return sorted(Head(head["ordinal"], is_unfed(BatchStatus(head["status"]))) for head in lowest)
 
     async def find_settled(self, job_id: str, ordinals: Sequence[int]) -> set[int]:
         query = {"_id": {"$in": [batch_id(job_id, ordinal) for ordinal in ordinals]}, "settled": True}
-        with translate_errors():
-            return {document["ordinal"] async for document in self._batches.find(query, {"ordinal": 1})}
+        return {document["ordinal"] async for document in self._batches.find(query, {"ordinal": 1})}
 
     async def has_unsettled(self, job_id: str) -> bool:
-        with translate_errors():
-            return await self._batches.find_one({"job_id": job_id, "settled": False}, {"_id": 1}) is not None
+        return await self._batches.find_one({"job_id": job_id, "settled": False}, {"_id": 1}) is not None
 
     async def find_on_their_way(self, job_id: str) -> dict[BatchStatus, list[Batch]]:
         """The queued batches, and those that a lane owns."""
         found: dict[BatchStatus, list[Batch]] = {BatchStatus.QUEUED: [], BatchStatus.SENDING: []}
         query = {"job_id": job_id, "settled": False, "status": {"$in": sorted(found)}}
-        with translate_errors():
-            async for document in self._batches.find(query):
-                batch = batch_of(document)
-                found[batch.status].append(batch)
+        async for document in self._batches.find(query):
+            batch = batch_of(document)
+            found[batch.status].append(batch)
         return found
 
     async def queue(self, job_id: str, ordinal: int) -> Batch | None:
@@ -165,8 +158,7 @@ class Batches:
         }
         query = {"job_id": job_id, "settled": False, "round": job_round or {"$in": [0, None]}} | unsent
         dropped = {"status": BatchStatus.DROPPED.value, "settled": True}
-        with translate_errors():
-            result = await self._batches.update_many(query, {"$set": dropped, "$currentDate": {"changed_at": True}})
+        result = await self._batches.update_many(query, {"$set": dropped, "$currentDate": {"changed_at": True}})
         return result.modified_count
 
     async def remove_of(self, job_ids: Sequence[str]) -> None:
@@ -204,8 +196,7 @@ class Batches:
             change["$set"] = fields
         if raise_turn:
             change["$inc"] = {"turn": 1}
-        with translate_errors():
-            document = await self._batches.find_one_and_update(query, change, return_document=ReturnDocument.AFTER)
+        document = await self._batches.find_one_and_update(query, change, return_document=ReturnDocument.AFTER)
         return None if document is None else batch_of(document)
 
 

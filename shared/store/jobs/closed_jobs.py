@@ -12,13 +12,13 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.instants import ns
 from shared.domain.jobs.jobs import Job, split_key
 from shared.domain.jobs.rate_chart import RatePoint
-from shared.store.documents import Document, free_keys, insert_new, translate_errors
+from shared.store.documents import Aggregate, Document, free_keys, insert_new
 from shared.store.jobs.job_documents import KEY_FIELDS, any_job, counts_of, document_of, key_of, one_job
 
 _KEPT = ("kept_since", "personal_since", "ledger_since")
 
 
-class ClosedJobs:
+class ClosedJobs(Aggregate):
     """The closed ones in the `jobs` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -40,28 +40,23 @@ class ClosedJobs:
         fields = {name: value for name, value in document_of(job).items() if name not in {"_id", "feedbacks"}}
         grown = {f"feedbacks.{name}": count for name, count in counts_of(job).items()}
         change = {"$set": fields} | ({"$max": grown} if grown else {})
-        with translate_errors():
-            return (await self._jobs.update_one({"_id": job.id, "open": False}, change)).matched_count == 1
+        return (await self._jobs.update_one({"_id": job.id, "open": False}, change)).matched_count == 1
 
     async def find_of_app(self, app_id: str, *, limit: int) -> list[str]:
-        """The keys of up to `limit` closed jobs of an app."""
-        with translate_errors():
-            found = self._jobs.find({"app_id": app_id, "open": False}, KEY_FIELDS).limit(limit)
-            return [key_of(document) async for document in found]
+        found = self._jobs.find({"app_id": app_id, "open": False}, KEY_FIELDS).limit(limit)
+        return [key_of(document) async for document in found]
 
     async def find_ended_before(self, before: datetime, services: Collection[str], *, limit: int) -> list[str]:
         """The keys of up to `limit` jobs of these services that were closed before `before` (the database's clock) and
         have their batches, the earliest first."""
         query = {"kept_since": {"$lt": before}, "service": {"$in": list(services)}}
-        with translate_errors():
-            found = self._jobs.find(query, KEY_FIELDS).sort("kept_since", ASCENDING).limit(limit)
-            return [key_of(document) async for document in found]
+        found = self._jobs.find(query, KEY_FIELDS).sort("kept_since", ASCENDING).limit(limit)
+        return [key_of(document) async for document in found]
 
     async def note_batches_removed(self, job_ids: Sequence[str]) -> None:
         """Record that these closed jobs have no batches any more, so that `find_ended_before` does not return them
         again."""
-        with translate_errors():
-            await self._jobs.update_many(any_job(job_ids), {"$unset": {"kept_since": ""}})
+        await self._jobs.update_many(any_job(job_ids), {"$unset": {"kept_since": ""}})
 
     async def find_expired(self, before: datetime, *, without_groups: Sequence[str], limit: int) -> list[str]:
         """The keys of up to `limit` jobs that ended before `before`, are not being removed, and are in none of these
@@ -72,56 +67,45 @@ class ClosedJobs:
         for query in (ended, elsewhere):
             if len(keys) < limit:
                 wanted = {"open": False, "removing": None, "group_id": {"$nin": list(without_groups)}} | query
-                with translate_errors():
-                    found = self._jobs.find(wanted, KEY_FIELDS).limit(limit - len(keys))
-                    keys += [key_of(document) async for document in found]
+                found = self._jobs.find(wanted, KEY_FIELDS).limit(limit - len(keys))
+                keys += [key_of(document) async for document in found]
         return keys
 
     async def begin_removal(self, job_key: str) -> bool:
         """Mark an ended job for removal, which excludes retries and retention; `False` if it has not ended."""
         change = {"$set": {"removing": True}, "$unset": dict.fromkeys(_KEPT, "")}
-        with translate_errors():
-            return (await self._jobs.update_one(one_job(job_key) | {"open": False}, change)).matched_count == 1
+        return (await self._jobs.update_one(one_job(job_key) | {"open": False}, change)).matched_count == 1
 
     async def find_removing(self, services: Collection[str], *, limit: int) -> list[str]:
-        """The keys of up to `limit` jobs of these services that are being removed."""
         query = {"removing": True, "service": {"$in": list(services)}}
-        with translate_errors():
-            return [key_of(each) async for each in self._jobs.find(query, KEY_FIELDS).limit(limit)]
+        return [key_of(each) async for each in self._jobs.find(query, KEY_FIELDS).limit(limit)]
 
     async def find_removing_services(self) -> set[str]:
-        with translate_errors():
-            return set(await self._jobs.distinct("service", {"removing": True}))
+        return set(await self._jobs.distinct("service", {"removing": True}))
 
     async def has_kept_in(self, group_id: str) -> bool:
-        with translate_errors():
-            return await self._jobs.find_one({"group_id": group_id, "removing": None}, {"_id": 1}) is not None
+        return await self._jobs.find_one({"group_id": group_id, "removing": None}, {"_id": 1}) is not None
 
     async def with_file_plans(self, plan_ids: Sequence[str]) -> set[str]:
         """The keys of file plans that belong to a job, or to a group with jobs."""
         ids = [split_key(plan_id)[0] for plan_id in plan_ids]
         shown = {"incarnation": 1, "group_id": 1}
-        with translate_errors():
-            alone = {key_of(document) async for document in self._jobs.find({"_id": {"$in": ids}}, shown)}
-            grouped = self._jobs.find({"group_id": {"$in": ids}}, shown)
-            return alone | {key_of(document, "group_id") async for document in grouped}
+        alone = {key_of(document) async for document in self._jobs.find({"_id": {"$in": ids}}, shown)}
+        grouped = self._jobs.find({"group_id": {"$in": ids}}, shown)
+        return alone | {key_of(document, "group_id") async for document in grouped}
 
     async def expire_keys(self, before: datetime, *, limit: int) -> int:
-        """Free the idempotency keys of up to `limit` jobs made before `before`; returns the number."""
         return await free_keys(self._jobs, before, limit)
 
     async def remove(self, job_ids: Sequence[str]) -> None:
-        with translate_errors():
-            await self._jobs.delete_many(any_job(job_ids) | {"open": False})
+        await self._jobs.delete_many(any_job(job_ids) | {"open": False})
 
     async def keep_rate(self, job_id: str, chart: Sequence[RatePoint]) -> None:
         """Store the rate chart of a job before it is closed. Readers of jobs do not get it."""
         points = [[point.at, point.per_second] for point in chart]
-        with translate_errors():
-            await self._jobs.update_one(one_job(job_id), {"$set": {"rate_chart": points}})
+        await self._jobs.update_one(one_job(job_id), {"$set": {"rate_chart": points}})
 
     async def get_rate(self, job_id: str) -> list[RatePoint]:
         """The stored chart; empty for a job that was closed by a version without charts."""
-        with translate_errors():
-            document = await self._jobs.find_one(one_job(job_id), {"rate_chart": 1}) or {}
+        document = await self._jobs.find_one(one_job(job_id), {"rate_chart": 1}) or {}
         return [RatePoint(at, per_second) for at, per_second in document.get("rate_chart", ())]

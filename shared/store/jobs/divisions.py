@@ -15,7 +15,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.audience.ranges import DeviceList
 from shared.domain.jobs.divisions import Division, Step
-from shared.store.documents import Codec, Document, insert_new, insert_once, translate_errors
+from shared.store.documents import Aggregate, Codec, Document, insert_new, insert_once
 
 if TYPE_CHECKING:
     from shared.domain.audience.devices import Keys
@@ -25,7 +25,7 @@ _steps = Codec(Step)
 _NOBODY: Document = {"holder": "", "held_at": datetime(1970, 1, 1, tzinfo=UTC)}
 
 
-class Divisions:
+class Divisions(Aggregate):
     """The collections `divisions`, `division_steps` and `division_lists`."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -33,17 +33,13 @@ class Divisions:
         self._steps = database["division_steps"]
         self._lists = database["division_lists"]
 
-    async def setup(self) -> None:
-        """Nothing to make: every query is by key."""
-
     async def begin(self, division: Division) -> Division:
         """The stored division: this one, unless one was stored before."""
         return _divisions.value(await insert_once(self._divisions, _divisions.document(division) | _NOBODY))
 
     async def get(self, division_id: str) -> Division | None:
         """The division; `None` if it is not decided yet."""
-        with translate_errors():
-            return _divisions.maybe(await self._divisions.find_one({"_id": division_id}))
+        return _divisions.maybe(await self._divisions.find_one({"_id": division_id}))
 
     async def take(self, division_id: str, holder: str, *, before: datetime) -> bool:
         """Let this holder work at the division; `False` if another holder has shown up since `before` (the database's
@@ -56,13 +52,11 @@ class Divisions:
 
     async def release(self, division_id: str, holder: str) -> None:
         """Release the division at once, if this holder still has it."""
-        with translate_errors():
-            await self._divisions.update_one({"_id": division_id, "holder": holder}, {"$set": _NOBODY})
+        await self._divisions.update_one({"_id": division_id, "holder": holder}, {"$set": _NOBODY})
 
     async def _hold(self, query: Document, fields: Document) -> bool:
         change = {"$set": fields, "$currentDate": {"held_at": True}}
-        with translate_errors():
-            return (await self._divisions.update_one(query, change)).matched_count == 1
+        return (await self._divisions.update_one(query, change)).matched_count == 1
 
     async def add_lists(self, lists: "Mapping[DeviceList, Keys]") -> None:
         """Store the lists of a step, which count after the step is stored."""
@@ -76,43 +70,36 @@ class Divisions:
 
     async def last_step(self, division_id: str) -> Step | None:
         """The last step; `None` if there is none."""
-        with translate_errors():
-            return _steps.maybe(await self._steps.find_one(_within(division_id), sort=[("_id", DESCENDING)]))
+        return _steps.maybe(await self._steps.find_one(_within(division_id), sort=[("_id", DESCENDING)]))
 
     async def steps(self, division_id: str) -> list[Step]:
         """All steps in order, without their leftovers."""
-        with translate_errors():
-            found = self._steps.find(_within(division_id), {"left": 0}).sort("_id", ASCENDING)
-            return [_steps.value(document) async for document in found]
+        found = self._steps.find(_within(division_id), {"left": 0}).sort("_id", ASCENDING)
+        return [_steps.value(document) async for document in found]
 
     async def keys(self, list_: DeviceList) -> "Keys | None":
         from shared.domain.jobs.dividing import unpack_keys
 
-        with translate_errors():
-            document = await self._lists.find_one({"_id": list_.id})
+        document = await self._lists.find_one({"_id": list_.id})
         return None if document is None else unpack_keys(document["keys"])
 
     async def remove_lists(self, step: Step) -> None:
         """Delete the lists of a step that does not count."""
-        with translate_errors():
-            await self._lists.delete_many(_within(f"{step.id}/{step.attempt}"))
+        await self._lists.delete_many(_within(f"{step.id}/{step.attempt}"))
 
     async def ids(self, *, after: str, limit: int) -> list[str]:
-        """The ids of the divisions after `after`, in order."""
-        with translate_errors():
-            found = self._divisions.find({"_id": {"$gt": after}}, {"_id": 1}).sort("_id", ASCENDING).limit(limit)
-            return [document["_id"] async for document in found]
+        found = self._divisions.find({"_id": {"$gt": after}}, {"_id": 1}).sort("_id", ASCENDING).limit(limit)
+        return [document["_id"] async for document in found]
 
     async def remove_of(self, division_ids: Sequence[str]) -> None:
         """Delete these divisions with their steps and lists."""
-        with translate_errors():
-            for division_id in division_ids:
-                await self._steps.delete_many(_within(division_id))
-                await self._lists.delete_many(_within(division_id))
-            these = {"_id": {"$in": list(division_ids)}}
-            # One of the known servers fails to delete from a collection that never existed.
-            if await self._divisions.find_one(these, {"_id": 1}) is not None:
-                await self._divisions.delete_many(these)
+        for division_id in division_ids:
+            await self._steps.delete_many(_within(division_id))
+            await self._lists.delete_many(_within(division_id))
+        these = {"_id": {"$in": list(division_ids)}}
+        # One of the known servers fails to delete from a collection that never existed.
+        if await self._divisions.find_one(these, {"_id": 1}) is not None:
+            await self._divisions.delete_many(these)
 
 
 def _within(prefix: str) -> Document:

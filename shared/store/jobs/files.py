@@ -14,7 +14,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.audience.csv_header import Header
 from shared.domain.audience.ranges import ByteRange
 from shared.domain.audience.sources import File
-from shared.store.documents import Codec, Document, insert_new, insert_once, make, translate_errors
+from shared.store.documents import Aggregate, Codec, Document, insert_new, insert_once, make
 
 PAGE = 50
 """Cuts of a page; only the last page has fewer."""
@@ -46,7 +46,7 @@ _plans = Codec(FilePlan)
 _pages = Codec(_Page)
 
 
-class Files:
+class Files(Aggregate):
     """The collections `files` and `file_cuts`."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -54,7 +54,6 @@ class Files:
         self._cuts = database["file_cuts"]
 
     async def setup(self) -> None:
-        """Make the collections. Every query is by key."""
         await make(self._files)
         await make(self._cuts)
 
@@ -65,8 +64,7 @@ class Files:
 
     async def keep_header(self, plan_id: str, header: Header) -> None:
         """Store the file's header, which is the same for every reader of this version."""
-        with translate_errors():
-            await self._files.update_one({"_id": plan_id}, {"$set": {"header": msgspec.to_builtins(header)}})
+        await self._files.update_one({"_id": plan_id}, {"$set": {"header": msgspec.to_builtins(header)}})
 
     async def add_page(self, plan_id: str, number: int, cuts: Sequence[ByteRange]) -> None:
         """Store a page, unless it exists."""
@@ -74,37 +72,30 @@ class Files:
 
     async def page(self, plan_id: str, number: int) -> list[ByteRange] | None:
         """The cuts of a page; `None` if it does not exist."""
-        with translate_errors():
-            page = _pages.maybe(await self._cuts.find_one({"_id": _page_id(plan_id, number)}))
+        page = _pages.maybe(await self._cuts.find_one({"_id": _page_id(plan_id, number)}))
         return None if page is None else page.cuts
 
     async def end(self, plan_id: str, *, pages: int, users: int, repeated: int) -> None:
         change = {"pages": pages, "users": users, "repeated": repeated}
-        with translate_errors():
-            await self._files.update_one({"_id": plan_id}, {"$set": change})
+        await self._files.update_one({"_id": plan_id}, {"$set": change})
 
     async def fail(self, plan_id: str, failure: str, *, path: str) -> None:
         """Record the first failure, even if the file was missing and has no plan."""
         await self.begin(plan_id, File(path, size=0, version=""), cut_records=1)
-        with translate_errors():
-            await self._files.update_one({"_id": plan_id, "failure": ""}, {"$set": {"failure": failure}})
+        await self._files.update_one({"_id": plan_id, "failure": ""}, {"$set": {"failure": failure}})
 
     async def plan(self, plan_id: str) -> FilePlan | None:
         """The plan; `None` if it is not decided yet."""
-        with translate_errors():
-            return _plans.maybe(await self._files.find_one({"_id": plan_id}))
+        return _plans.maybe(await self._files.find_one({"_id": plan_id}))
 
     async def ids(self, *, after: str, limit: int) -> list[str]:
-        """The ids of the plans after `after`, in order."""
-        with translate_errors():
-            found = self._files.find({"_id": {"$gt": after}}, {"_id": 1}).sort("_id", ASCENDING).limit(limit)
-            return [document["_id"] async for document in found]
+        found = self._files.find({"_id": {"$gt": after}}, {"_id": 1}).sort("_id", ASCENDING).limit(limit)
+        return [document["_id"] async for document in found]
 
     async def remove_of(self, plan_ids: Sequence[str]) -> None:
-        with translate_errors():
-            for plan_id in plan_ids:
-                await self._cuts.delete_many({"_id": {"$gte": _page_id(plan_id, 0), "$lt": f"{plan_id}0"}})
-            await self._files.delete_many({"_id": {"$in": list(plan_ids)}})
+        for plan_id in plan_ids:
+            await self._cuts.delete_many({"_id": {"$gte": _page_id(plan_id, 0), "$lt": f"{plan_id}0"}})
+        await self._files.delete_many({"_id": {"$in": list(plan_ids)}})
 
 
 def _page_id(plan_id: str, number: int) -> str:

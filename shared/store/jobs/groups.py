@@ -9,12 +9,12 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.errors import Conflict
 from shared.domain.instants import ns
 from shared.domain.jobs.groups import Group
-from shared.store.documents import Codec, Document, free_keys, translate_errors
+from shared.store.documents import Aggregate, Codec, Document, free_keys, translate_errors
 
 _codec = Codec(Group, json=("job",))
 
 
-class Groups:
+class Groups(Aggregate):
     """The `groups` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -27,7 +27,6 @@ class Groups:
         await self._groups.create_index([("app_id", ASCENDING)])
 
     async def add(self, group: Group) -> None:
-        """Raise `Conflict` if the id or the idempotency key is taken."""
         document = _codec.document(group) | {"unmade_since": group.created_at}
         if group.idempotency is None:
             del document["idempotency"]
@@ -37,12 +36,10 @@ class Groups:
             await self._groups.insert_one(document)
 
     async def get(self, group_id: str) -> Group | None:
-        with translate_errors():
-            return _codec.maybe(await self._groups.find_one({"_id": group_id}))
+        return _codec.maybe(await self._groups.find_one({"_id": group_id}))
 
     async def with_key(self, key: str) -> Group | None:
-        with translate_errors():
-            return _codec.maybe(await self._groups.find_one({"idempotency.key": key}))
+        return _codec.maybe(await self._groups.find_one({"idempotency.key": key}))
 
     async def find_incomplete(self, before: datetime) -> AsyncIterator[Group]:
         """The groups stored before `before` that may lack jobs."""
@@ -51,17 +48,13 @@ class Groups:
                 yield _codec.value(document)
 
     async def mark_complete(self, group_id: str) -> None:
-        with translate_errors():
-            await self._groups.update_one({"_id": group_id}, {"$set": {"made": True}, "$unset": {"unmade_since": ""}})
+        await self._groups.update_one({"_id": group_id}, {"$set": {"made": True}, "$unset": {"unmade_since": ""}})
 
     async def expire_keys(self, before: datetime, *, limit: int) -> int:
-        """Free the idempotency keys of up to `limit` groups made before `before`; returns the number."""
         return await free_keys(self._groups, before, limit)
 
     async def remove(self, group_id: str) -> None:
-        with translate_errors():
-            await self._groups.delete_one({"_id": group_id})
+        await self._groups.delete_one({"_id": group_id})
 
     async def remove_of(self, app_id: str) -> None:
-        with translate_errors():
-            await self._groups.delete_many({"app_id": app_id})
+        await self._groups.delete_many({"app_id": app_id})

@@ -9,7 +9,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 
 from shared.domain.jobs.events import DueMail, Event, Milestone
 from shared.domain.jobs.jobs import Job
-from shared.store.documents import BSON_TYPES, Document, translate_errors
+from shared.store.documents import BSON_TYPES, Document
 from shared.store.jobs.job_documents import job_of
 
 VIEW = {"plan.templates": 0}
@@ -30,8 +30,7 @@ async def change_job(
 ) -> Job | None:
     """The changed job; `None` if none matches. Fields that are `dated` get the database's time."""
     change = _change(fields, dated, events, mail, milestone)
-    with translate_errors():
-        found = await jobs.find_one_and_update(query, change, projection=shown, return_document=ReturnDocument.AFTER)
+    found = await jobs.find_one_and_update(query, change, projection=shown, return_document=ReturnDocument.AFTER)
     return None if found is None else job_of(found)
 
 
@@ -40,8 +39,7 @@ async def change_unread_job(
 ) -> bool:
     """As `change_job`, without reading the job: `False` if none matches. For an answer MongoDB would copy the whole
     document, with its copies of templates."""
-    with translate_errors():
-        changed = await jobs.update_one(query, _change(fields, NOW, events))
+    changed = await jobs.update_one(query, _change(fields, NOW, events))
     return changed.matched_count == 1
 
 

@@ -12,7 +12,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.accounts.roles import fold_email
 from shared.domain.jobs.jobs import STARTABLE, Job, JobStatus
-from shared.store.documents import Document, Page, read_page, translate_errors
+from shared.store.documents import Aggregate, Document, Page, read_page
 from shared.store.jobs.job_documents import job_of, place_at, place_of
 
 COUNTED = 100_000
@@ -43,7 +43,7 @@ _INDEXES_OF_FAILED = (
 )
 
 
-class JobLists:
+class JobLists(Aggregate):
     """Reads the `jobs` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -60,13 +60,12 @@ class JobLists:
 
     async def place_missing(self, limit: int) -> int:
         """Give up to `limit` jobs without a place theirs; returns the number."""
-        with translate_errors():
-            found = await self._jobs.find({"place": None}, {"created_at": 1}).limit(limit).to_list()
-            if found:
-                await self._jobs.bulk_write(
-                    [UpdateOne({"_id": each["_id"]}, {"$set": {"place": place_of(each)}}) for each in found],
-                    ordered=False,
-                )
+        found = await self._jobs.find({"place": None}, {"created_at": 1}).limit(limit).to_list()
+        if found:
+            await self._jobs.bulk_write(
+                [UpdateOne({"_id": each["_id"]}, {"$set": {"place": place_of(each)}}) for each in found],
+                ordered=False,
+            )
         return len(found)
 
     async def page_of_app(
@@ -118,40 +117,36 @@ class JobLists:
 
     async def find_zones(self, group_ids: Sequence[str]) -> Sequence[Job]:
         """The jobs of these groups, without their contexts."""
-        with translate_errors():
-            return [job_of(each) async for each in self._jobs.find({"group_id": {"$in": list(group_ids)}}, _LISTED)]
+        return [job_of(each) async for each in self._jobs.find({"group_id": {"$in": list(group_ids)}}, _LISTED)]
 
     async def _read_grouped(self, query: Document, before: str, limit: int) -> Page[Job]:
         """The zones of a push are made at one instant, so only the push at `before` may have zones on an earlier
         page."""
         found: Page[Job] = Page()
         earlier = query | {"place": {"$gte": before, "$lt": f"{before.partition('/')[0]}0"}}
-        with translate_errors():
-            seen = set(await self._jobs.distinct("group_id", earlier)) if before else set()
-            groups = 0
-            async for document in self._jobs.find(query, _LISTED).sort("place", DESCENDING):
-                is_zone = bool(document.get("zone"))
-                if is_zone and document["group_id"] in seen:
-                    continue
-                if len(found) == limit or groups == GROUPS_AT_ONCE:
-                    found.more = True
-                    break
-                seen.add(document["group_id"])
-                groups += is_zone
-                found.append(job_of(document))
+        seen = set(await self._jobs.distinct("group_id", earlier)) if before else set()
+        groups = 0
+        async for document in self._jobs.find(query, _LISTED).sort("place", DESCENDING):
+            is_zone = bool(document.get("zone"))
+            if is_zone and document["group_id"] in seen:
+                continue
+            if len(found) == limit or groups == GROUPS_AT_ONCE:
+                found.more = True
+                break
+            seen.add(document["group_id"])
+            groups += is_zone
+            found.append(job_of(document))
         return found
 
     async def count_open(self) -> Mapping[JobStatus, int]:
         """The number of open jobs in each status, up to `COUNTED`."""
-        with translate_errors():
-            return {
-                status: await self._jobs.count_documents({"open": True, "status": status.value}, limit=COUNTED)
-                for status in JobStatus
-            }
+        return {
+            status: await self._jobs.count_documents({"open": True, "status": status.value}, limit=COUNTED)
+            for status in JobStatus
+        }
 
     async def find_next_starts(self, limit: int) -> Sequence[Job]:
         """The jobs that start next, the earliest first, without their contexts."""
         query = {"open": True, "status": _SCHEDULED.value}
-        with translate_errors():
-            found = await self._jobs.find(query, _LISTED).sort("starts_at", ASCENDING).limit(limit).to_list()
+        found = await self._jobs.find(query, _LISTED).sort("starts_at", ASCENDING).limit(limit).to_list()
         return [job_of(document) for document in found]

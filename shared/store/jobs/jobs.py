@@ -23,7 +23,7 @@ from shared.domain.jobs.jobs import TRANSITIONS, Job, JobStatus, Standing
 from shared.domain.jobs.templates import Template
 from shared.domain.jobs.totals import Totals
 from shared.domain.transitions import sources
-from shared.store.documents import BATCH, Document, insert_new, json_text, translate_errors
+from shared.store.documents import BATCH, Aggregate, Document, insert_new, json_text, translate_errors
 from shared.store.jobs.job_changes import NOW, VIEW, change_job, change_unread_job
 from shared.store.jobs.job_documents import (
     STANDING_FIELDS,
@@ -38,7 +38,7 @@ from shared.store.jobs.job_documents import (
 _LISTED = VIEW | {"context": 0}
 
 
-class Jobs:
+class Jobs(Aggregate):
     """The `jobs` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -52,38 +52,30 @@ class Jobs:
         await self._jobs.create_index([("idempotency.created_at", ASCENDING)], sparse=True)
 
     async def add(self, job: Job) -> None:
-        """Raise `Conflict` if the id or the idempotency key is taken."""
         with translate_errors(duplicate=lambda: Conflict("a job with this id or idempotency key exists", field="id")):
             await self._jobs.insert_one(document_of(job))
 
     async def add_missing(self, jobs: Sequence[Job]) -> None:
-        """Insert missing jobs."""
         await insert_new(self._jobs, [document_of(job) for job in jobs])
 
     async def with_ids(self, job_ids: Sequence[str], *, context: bool = False) -> dict[str, Job]:
         """The existing jobs of any app, by id; with their contexts only if asked for."""
-        with translate_errors():
-            found = read_any_job(self._jobs, job_ids, VIEW if context else _LISTED, batch_size=BATCH)
-            return {document["_id"]: job_of(document) async for document in found}
+        found = read_any_job(self._jobs, job_ids, VIEW if context else _LISTED, batch_size=BATCH)
+        return {document["_id"]: job_of(document) async for document in found}
 
     async def get(self, job_id: str) -> Job | None:
         """The whole job of any app, with its copies of the templates."""
-        with translate_errors():
-            return _job_or_none(await self._jobs.find_one(one_job(job_id)))
+        return _job_or_none(await self._jobs.find_one(one_job(job_id)))
 
     async def view(self, job_id: str) -> Job | None:
         """The job, without templates."""
-        with translate_errors():
-            return _job_or_none(await self._jobs.find_one(one_job(job_id), VIEW))
+        return _job_or_none(await self._jobs.find_one(one_job(job_id), VIEW))
 
     async def with_key(self, key: str) -> Job | None:
-        with translate_errors():
-            return _job_or_none(await self._jobs.find_one({"idempotency.key": key}, VIEW))
+        return _job_or_none(await self._jobs.find_one({"idempotency.key": key}, VIEW))
 
     async def get_standing(self, job_id: str) -> Standing | None:
-        """The fields that decide about the job's batches."""
-        with translate_errors():
-            document = await self._jobs.find_one(one_job(job_id), STANDING_FIELDS)
+        document = await self._jobs.find_one(one_job(job_id), STANDING_FIELDS)
         return None if document is None else standing_of(document)
 
     async def move(
@@ -117,11 +109,8 @@ class Jobs:
     async def begin_plan(
         self, job_id: str, *, source: Source, templates: tuple[Template, ...], events: Sequence[Event] = ()
     ) -> Job | None:
-        """Fix the source and templates of the plan, once: the whole job; `None` if that was done before.
-
-        Raises:
-            Invalid: the templates have grown too large since the job was made.
-        """
+        """Fix the source and templates of the plan, once: the whole job; `None` if that was done before. Raises
+        `Invalid` if the templates have grown too large since the job was made."""
         copies = copies_of(templates)
         fixed = {"plan.source": msgspec.to_builtins(source), "plan.templates": copies}
         return await change_job(self._jobs, one_job(job_id) | {"plan.source": None}, fixed, shown=None, events=events)
@@ -133,8 +122,7 @@ class Jobs:
 
     async def touch(self, job_id: str) -> None:
         """Record that a planner works at the job's plan now."""
-        with translate_errors():
-            await self._jobs.update_one(one_job(job_id), {"$currentDate": NOW})
+        await self._jobs.update_one(one_job(job_id), {"$currentDate": NOW})
 
     async def close(
         self,

@@ -11,11 +11,11 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.instants import ns
 from shared.domain.jobs.events import DueMail
 from shared.domain.jobs.jobs import job_key
-from shared.store.documents import Document, translate_errors
+from shared.store.documents import Aggregate, Document, translate_errors
 from shared.store.jobs.job_documents import one_job
 
 
-class Mails:
+class Mails(Aggregate):
     """The mails in the `jobs` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -32,9 +32,8 @@ class Mails:
 
     async def touch(self, job_id: str, at: datetime) -> None:
         """Record that the job's mails were queued at `at`."""
-        with translate_errors():
-            waiting = one_job(job_id) | {"mail_since": {"$exists": True}}
-            await self._jobs.update_one(waiting, {"$set": {"mail_since": ns(at)}})
+        waiting = one_job(job_id) | {"mail_since": {"$exists": True}}
+        await self._jobs.update_one(waiting, {"$set": {"mail_since": ns(at)}})
 
     async def lease(self, job_id: str, mail: DueMail, token: str, *, now: datetime, until: datetime) -> bool:
         """Take the right to send a due mail; a job sends one mail at a time."""
@@ -42,18 +41,15 @@ class Mails:
             "mails": msgspec.to_builtins(mail),
             "$or": [{"mail_lease": {"$exists": False}}, {"mail_lease.until": {"$lte": now}}],
         }
-        with translate_errors():
-            lease = {"token": token, "until": until}
-            result = await self._jobs.update_one(query, {"$set": {"mail_lease": lease}})
+        lease = {"token": token, "until": until}
+        result = await self._jobs.update_one(query, {"$set": {"mail_lease": lease}})
         return result.modified_count == 1
 
     async def release(self, job_id: str, token: str) -> None:
-        with translate_errors():
-            leased = one_job(job_id) | {"mail_lease.token": token}
-            await self._jobs.update_one(leased, {"$unset": {"mail_lease": ""}})
+        leased = one_job(job_id) | {"mail_lease.token": token}
+        await self._jobs.update_one(leased, {"$unset": {"mail_lease": ""}})
 
     async def note_sent(self, job_id: str, mail: DueMail) -> None:
         """Record that the mail need not be sent any more."""
-        with translate_errors():
-            await self._jobs.update_one(one_job(job_id), {"$pull": {"mails": msgspec.to_builtins(mail)}})
-            await self._jobs.update_one(one_job(job_id) | {"mails": []}, {"$unset": {"mail_since": ""}})
+        await self._jobs.update_one(one_job(job_id), {"$pull": {"mails": msgspec.to_builtins(mail)}})
+        await self._jobs.update_one(one_job(job_id) | {"mails": []}, {"$unset": {"mail_since": ""}})

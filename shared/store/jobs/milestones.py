@@ -11,7 +11,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.instants import EPOCH
 from shared.domain.jobs.events import Milestone
 from shared.domain.jobs.totals import Totals
-from shared.store.documents import BSON_TYPES, Document, translate_errors
+from shared.store.documents import BSON_TYPES, Aggregate, Document
 from shared.store.jobs.job_documents import KEY_FIELDS, key_of, one_job, read_any_job
 
 _SHOWN = KEY_FIELDS | dict.fromkeys(("app_id", "group_id", "name", "template_names", "totals", "milestones"), 1)
@@ -31,7 +31,7 @@ class JobMilestones(Struct, frozen=True):
     stored: list[Document]
 
 
-class Milestones:
+class Milestones(Aggregate):
     """The milestones in the `jobs` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -43,13 +43,11 @@ class Milestones:
     async def find(self, *, limit: int) -> list[JobMilestones]:
         """The milestones of up to `limit` jobs, the earliest first."""
         query = {"milestone_since": {"$gt": EPOCH}}
-        with translate_errors():
-            found = self._jobs.find(query, _SHOWN).sort("milestone_since", ASCENDING).limit(limit)
-            return [_milestones_of(document) async for document in found]
+        found = self._jobs.find(query, _SHOWN).sort("milestone_since", ASCENDING).limit(limit)
+        return [_milestones_of(document) async for document in found]
 
     async def find_of(self, job_keys: Sequence[str]) -> list[JobMilestones]:
-        with translate_errors():
-            found = [_milestones_of(document) async for document in read_any_job(self._jobs, job_keys, _SHOWN)]
+        found = [_milestones_of(document) async for document in read_any_job(self._jobs, job_keys, _SHOWN)]
         return [each for each in found if each.milestones]
 
     async def take(self, taken: Sequence[JobMilestones]) -> None:
@@ -57,8 +55,7 @@ class Milestones:
         unset = {"$unset": {"milestones": "", "milestone_since": ""}}
         changes = [UpdateOne(one_job(each.key) | {"milestones": each.stored}, unset) for each in taken]
         if changes:
-            with translate_errors():
-                await self._jobs.bulk_write(changes, ordered=False)
+            await self._jobs.bulk_write(changes, ordered=False)
 
 
 def _milestones_of(document: Document) -> JobMilestones:

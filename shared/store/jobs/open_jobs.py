@@ -11,7 +11,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.clock.occurrences import SHARDS
 from shared.domain.instants import ns
 from shared.domain.jobs.jobs import RESUMABLE, STARTABLE, JobStatus
-from shared.store.documents import Document, translate_errors
+from shared.store.documents import Aggregate, Document, translate_errors
 from shared.store.jobs.job_documents import KEY_FIELDS, key_of, one_job
 
 _BEGUN = sorted(frozenset(JobStatus) - STARTABLE)
@@ -22,24 +22,21 @@ _BOUNDS = [f"{256 * shard // SHARDS:02x}" for shard in range(1, SHARDS)]
 _MANY = 64
 
 
-class OpenJobs:
+class OpenJobs(Aggregate):
     """The open ones in the `jobs` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._jobs = database["jobs"]
 
     async def setup(self) -> None:
-        """Make the index of shards, which covers all reads."""
         fields = ("open", "status", "incarnation", "_id")
         await self._jobs.create_index([(field, ASCENDING) for field in fields])
 
     async def has_open(self, app_id: str) -> bool:
-        with translate_errors():
-            return await self._jobs.find_one({"app_id": app_id, "open": True}, {"_id": 1}) is not None
+        return await self._jobs.find_one({"app_id": app_id, "open": True}, {"_id": 1}) is not None
 
     async def has_open_in(self, group_id: str) -> bool:
-        with translate_errors():
-            return await self._jobs.find_one({"group_id": group_id, "open": True}, {"_id": 1}) is not None
+        return await self._jobs.find_one({"group_id": group_id, "open": True}, {"_id": 1}) is not None
 
     async def open_keys(self) -> AsyncIterator[str]:
         """The keys of all jobs with work now, without those that wait for their start."""
@@ -49,8 +46,7 @@ class OpenJobs:
     async def find_shards(self, *, held: bool) -> set[int]:
         """The shards with held or unheld jobs; all shards if there are many jobs. One query."""
         query = {"open": True, "status": {"$in": _HELD if held else _UNHELD}}
-        with translate_errors():
-            found = await self._jobs.find(query, KEY_FIELDS | {"_id": 0}).limit(_MANY).to_list()
+        found = await self._jobs.find(query, KEY_FIELDS | {"_id": 0}).limit(_MANY).to_list()
         if len(found) == _MANY:
             return set(range(SHARDS))
         return {bisect_right(_BOUNDS, document.get("incarnation") or "") for document in found}
@@ -68,8 +64,7 @@ class OpenJobs:
 
     async def withdraw(self, job_id: str) -> bool:
         """Delete a job whose plan has not begun, of which nothing can have been sent; `False` if there is none."""
-        with translate_errors():
-            result = await self._jobs.delete_one(one_job(job_id) | {"plan.source": None, "open": True})
+        result = await self._jobs.delete_one(one_job(job_id) | {"plan.source": None, "open": True})
         return result.deleted_count == 1
 
     async def _keys(self, query: Document) -> AsyncIterator[str]:

@@ -1,7 +1,6 @@
 """Templates: one document for each name and locale of an app."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pymongo import ASCENDING, ReturnDocument
@@ -13,11 +12,11 @@ from shared.domain.errors import Conflict
 from shared.domain.jobs.templates import Template
 from shared.store.documents import (
     BATCH,
+    Aggregate,
     Codec,
     Document,
     Page,
     insert_new,
-    is_duplicate,
     json_text,
     read_page,
     replace_unchanged,
@@ -42,19 +41,7 @@ def _clash() -> Conflict:
     return Conflict("the app has a template with this name and locale (name_locale_app)", field="name")
 
 
-@contextmanager
-def _duplicates_told() -> Iterator[None]:
-    """An insert of many reports a duplicate key as a failed bulk."""
-    try:
-        with translate_errors(duplicate=_clash):
-            yield
-    except BulkWriteError as error:
-        if is_duplicate(error):
-            raise _clash() from error
-        raise
-
-
-class Templates:
+class Templates(Aggregate):
     """The `templates` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -73,11 +60,8 @@ class Templates:
             await self._templates.insert_one(_codec.document(template))
 
     async def add_many(self, templates: Sequence[Template]) -> None:
-        """Insert all of them or none, in one transaction.
-
-        Raises:
-            Conflict: two of them, or one of them and a stored one, have the same name and locale.
-        """
+        """Insert all of them or none, in one transaction. Raises `Conflict` if two of them, or one of them and a stored
+        one, have the same name and locale."""
         documents = [_codec.document(template) for template in templates]
 
         async def insert(session: AsyncClientSession) -> None:
@@ -85,8 +69,10 @@ class Templates:
 
         if not documents:
             return
-        with _duplicates_told():
+        try:
             await run_transaction(self._database, insert)
+        except BulkWriteError as error:  # of duplicate keys alone
+            raise _clash() from error
 
     async def add_new(self, templates: Sequence[Template]) -> set[int]:
         """Insert the templates whose ids and (app, name, locale) are free; returns the positions of the others."""
@@ -98,24 +84,18 @@ class Templates:
     async def ids_of(self, app_ids: Sequence[str], names: Sequence[str]) -> dict[tuple[str, str, str], str]:
         """The ids of these apps' templates with these names, by app, name and locale."""
         query = {"app_id": {"$in": list(app_ids)}, "name": {"$in": list(names)}}
-        with translate_errors():
-            found = await self._templates.find(query, {"app_id": 1, "name": 1, "locale": 1}).to_list()
+        found = await self._templates.find(query, {"app_id": 1, "name": 1, "locale": 1}).to_list()
         return {(document["app_id"], document["name"], document["locale"]): document["_id"] for document in found}
 
     async def replace(self, old: Template, new: Template) -> bool:
-        """Replace a template; `False` if it has changed since.
-
-        Raises:
-            Conflict: the app has another one with this name and locale.
-        """
+        """Replace a template; `False` if it has changed since. Raises `Conflict` if the app has another one with this
+        name and locale."""
         return await replace_unchanged(self._templates, _codec.document(old), _codec.document(new), duplicate=_clash)
 
     async def get(self, template_id: str) -> Template | None:
-        with translate_errors():
-            return _codec.maybe(await self._templates.find_one({"_id": template_id}))
+        return _codec.maybe(await self._templates.find_one({"_id": template_id}))
 
     async def page(self, app_id: str, *, after: str = "", limit: int) -> Page[Template]:
-        """The app's templates whose ids follow `after`, the oldest first."""
         query = {"app_id": app_id, "_id": {"$gt": after}}
         return await read_page(self._templates, query, _codec.value, order=("_id",), limit=limit)
 
@@ -125,9 +105,8 @@ class Templates:
 
     async def find_names(self, app_id: str) -> set[str]:
         """The names of the app's first 1,000 templates, to explain an unknown name."""
-        with translate_errors():
-            cursor = self._templates.find({"app_id": app_id}, {"_id": 0, "name": 1}, sort=[("name", ASCENDING)])
-            return {document["name"] for document in await cursor.limit(_NAMES).to_list()}
+        cursor = self._templates.find({"app_id": app_id}, {"_id": 0, "name": 1}, sort=[("name", ASCENDING)])
+        return {document["name"] for document in await cursor.limit(_NAMES).to_list()}
 
     async def outlines(self, app_id: str, names: Sequence[str]) -> list[Outline]:
         """The app's templates with one of these names, without their contents."""
@@ -136,19 +115,14 @@ class Templates:
             {"$match": {"app_id": app_id, "name": {"$in": list(names)}}},
             {"$project": {"_id": 0, "name": 1, "locale": 1, "size": size}},
         ]
-        with translate_errors():
-            return [Outline(**document) async for document in await self._templates.aggregate(pipeline)]
+        return [Outline(**document) async for document in await self._templates.aggregate(pipeline)]
 
     async def update(
         self, app_id: str, template_id: str, *, name: str, locale: str, body: dict[str, Any],
         defaults: dict[str, Any] | None, at: int,
     ) -> Template | None:  # fmt: skip
         """Replace the template's content, and its defaults unless they are `None`; `None` if the app has no such
-        template.
-
-        Raises:
-            Conflict: the app has another one with this name and locale.
-        """
+        template. Raises `Conflict` if the app has another one with this name and locale."""
         fields = {"name": name, "locale": locale, "body": json_text(body), "updated_at": at}
         if defaults is not None:
             fields["defaults"] = json_text(defaults)
@@ -160,10 +134,7 @@ class Templates:
             )
 
     async def remove(self, app_id: str, template_id: str) -> bool:
-        """Delete the template; `False` if the app has none such."""
-        with translate_errors():
-            return (await self._templates.delete_one({"_id": template_id, "app_id": app_id})).deleted_count == 1
+        return (await self._templates.delete_one({"_id": template_id, "app_id": app_id})).deleted_count == 1
 
     async def remove_of(self, app_id: str) -> None:
-        with translate_errors():
-            await self._templates.delete_many({"app_id": app_id})
+        await self._templates.delete_many({"app_id": app_id})

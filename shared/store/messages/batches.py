@@ -9,24 +9,20 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.jobs.batches import Batch, BatchStatus, Receipt, is_failure
 from shared.domain.messages.batches import MESSAGE_TRANSITIONS
 from shared.domain.transitions import source_of
-from shared.store.documents import Document, translate_errors
+from shared.store.documents import Aggregate, Document
 from shared.store.jobs.batch_documents import batch_of, receipt_document
 
 
-class MessageBatches:
+class MessageBatches(Aggregate):
     """The batches of messages in the `batches` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._batches = database["batches"]
 
-    async def setup(self) -> None:
-        """Nothing to make: jobs make the indexes."""
-
     async def find_planned(self, job_id: str, *, since: int, now: datetime) -> Batch | None:
         """The job's first planned batch from the ordinal `since` on that may be sent at `now`."""
         query = _query_planned(job_id) | {"ordinal": {"$gte": since}, "not_before": {"$not": {"$gt": now}}}
-        with translate_errors():
-            found = await self._batches.find_one(query, sort=[("ordinal", ASCENDING)])
+        found = await self._batches.find_one(query, sort=[("ordinal", ASCENDING)])
         return None if found is None else batch_of(found)
 
     async def put_back(self, batch: Batch, *, not_before: datetime | None = None) -> Batch | None:
@@ -38,16 +34,14 @@ class MessageBatches:
     async def bring_forward(self, job_id: str) -> None:
         """Remove the waiting times of the job's planned batches."""
         waiting = _query_planned(job_id) | {"not_before": {"$exists": True}}
-        with translate_errors():
-            await self._batches.update_many(waiting, {"$unset": {"not_before": ""}})
+        await self._batches.update_many(waiting, {"$unset": {"not_before": ""}})
 
     async def fit(self, batch: Batch, *, size: int, receipt: Receipt) -> Batch | None:
         """Store the number of recipients and the present receipt, if its owner is unchanged."""
         query = {"_id": batch.id, "owner": batch.owner, "attempts": batch.attempts}
         fields = {"size": size, "receipt": receipt_document(receipt)}
         change = {"$set": fields, "$currentDate": {"changed_at": True}}
-        with translate_errors():
-            found = await self._batches.find_one_and_update(query, change, return_document=ReturnDocument.AFTER)
+        found = await self._batches.find_one_and_update(query, change, return_document=ReturnDocument.AFTER)
         return None if found is None else batch_of(found)
 
     async def settle(
@@ -65,8 +59,7 @@ class MessageBatches:
         query = {"_id": batch.id, "owner": batch.owner, "attempts": batch.attempts, "status": source.value}
         change: Document = {"$set": {"status": to.value} | fields, "$currentDate": {"changed_at": True}}
         change |= {"$unset": unset} if unset else {}
-        with translate_errors():
-            found = await self._batches.find_one_and_update(query, change, return_document=ReturnDocument.AFTER)
+        found = await self._batches.find_one_and_update(query, change, return_document=ReturnDocument.AFTER)
         return None if found is None else batch_of(found)
 
 

@@ -18,7 +18,16 @@ from shared.domain.messages.credentials import CREDENTIAL_TRANSITIONS, Credentia
 from shared.domain.messages.pacing import Pace
 from shared.domain.messages.places import Places
 from shared.domain.transitions import sources
-from shared.store.documents import Codec, Document, Page, forget_some, insert_new, read_page, translate_errors
+from shared.store.documents import (
+    Aggregate,
+    Codec,
+    Document,
+    Page,
+    forget_some,
+    insert_new,
+    read_page,
+    translate_errors,
+)
 
 _codec = Codec(Credential, json=("fields", "test_content"), derived=("usable_by", "sealed_by"))
 _TRAFFIC = ("pace", "places")
@@ -31,7 +40,7 @@ def _name_taken() -> Conflict:
     return Conflict("the app has a credential with this name", field="name")
 
 
-class Credentials:
+class Credentials(Aggregate):
     """The `credentials` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -47,11 +56,8 @@ class Credentials:
         await self._credentials.create_index([("mail_due", ASCENDING)], sparse=True)
 
     async def add(self, credential: Credential) -> bool:
-        """Insert an unused credential; `False` if its id exists.
-
-        Raises:
-            Conflict: its app has one with this name.
-        """
+        """Insert an unused credential; `False` if its id exists. Raises `Conflict` if its app has one with this
+        name."""
         document = _codec.document(credential) | {"pace": msgspec.to_builtins(Pace()), "places": []}
         if not await insert_new(self._credentials, [document]):
             return True
@@ -60,23 +66,19 @@ class Credentials:
         return False
 
     async def get(self, credential_id: str) -> Credential | None:
-        with translate_errors():
-            return _codec.maybe(await self._credentials.find_one({"_id": credential_id}, _WITHOUT_TRAFFIC))
+        return _codec.maybe(await self._credentials.find_one({"_id": credential_id}, _WITHOUT_TRAFFIC))
 
     async def with_ids(self, credential_ids: Sequence[str]) -> dict[str, Credential]:
-        with translate_errors():
-            found = await self._credentials.find({"_id": {"$in": list(credential_ids)}}, _WITHOUT_TRAFFIC).to_list()
+        found = await self._credentials.find({"_id": {"$in": list(credential_ids)}}, _WITHOUT_TRAFFIC).to_list()
         return {credential.id: credential for credential in map(_codec.value, found)}
 
     async def find_named(self, app_id: str, name: str) -> Credential | None:
-        with translate_errors():
-            return _codec.maybe(await self._credentials.find_one({"app_id": app_id, "name": name}, _WITHOUT_TRAFFIC))
+        return _codec.maybe(await self._credentials.find_one({"app_id": app_id, "name": name}, _WITHOUT_TRAFFIC))
 
     async def find_usable(self, app_id: str, name: str, *, limit: int) -> list[Credential]:
         """Up to `limit` credentials with this name that the app may use, its own or others'."""
         query = {"usable_by": app_id, "name": name}
-        with translate_errors():
-            found = await self._credentials.find(query, _WITHOUT_TRAFFIC).limit(limit).to_list()
+        found = await self._credentials.find(query, _WITHOUT_TRAFFIC).limit(limit).to_list()
         return [_codec.value(document) for document in found]
 
     async def page(self, app_id: str, *, after: str = "", limit: int) -> Page[Credential]:
@@ -87,22 +89,15 @@ class Credentials:
         )
 
     async def find_own(self, app_id: str, *, limit: int) -> list[Credential]:
-        """Up to `limit` credentials of the app's own."""
-        with translate_errors():
-            found = await self._credentials.find({"app_id": app_id}, _WITHOUT_TRAFFIC).limit(limit).to_list()
+        found = await self._credentials.find({"app_id": app_id}, _WITHOUT_TRAFFIC).limit(limit).to_list()
         return [_codec.value(document) for document in found]
 
     async def count_of(self, app_id: str, *, most: int) -> int:
-        """The number of the app's own credentials, up to `most`."""
-        with translate_errors():
-            return await self._credentials.count_documents({"app_id": app_id}, limit=most)
+        return await self._credentials.count_documents({"app_id": app_id}, limit=most)
 
     async def change(self, old: Credential, new: Credential) -> Credential | None:
-        """Replace a credential; `None` if it has changed since or is gone.
-
-        Raises:
-            Conflict: its app has another one with this name.
-        """
+        """Replace a credential; `None` if it has changed since or is gone. Raises `Conflict` if its app has another one
+        with this name."""
         document = _codec.document(msgspec.structs.replace(new, version=old.version + 1))
         del document["_id"]
         return await self._update({"_id": old.id, "version": old.version}, {"$set": document})
@@ -121,12 +116,10 @@ class Credentials:
         return await self._update(query, {"$set": change, "$inc": {"version": 1}})
 
     async def lease_mail(self, *, now: datetime, until: datetime) -> Credential | None:
-        """Lease a credential with a due mail until `until`."""
         return await self._update({"mail_due": {"$lte": now}}, {"$set": {"mail_due": until}})
 
     async def end_mail(self, credential_id: str, *, until: datetime) -> None:
-        with translate_errors():
-            await self._credentials.update_one({"_id": credential_id, "mail_due": until}, {"$unset": {"mail_due": ""}})
+        await self._credentials.update_one({"_id": credential_id, "mail_due": until}, {"$unset": {"mail_due": ""}})
 
     async def find_sealed_otherwise(self, key: str, *, after: str = "", limit: int) -> list[Credential]:
         """The credentials after `after` whose secrets were sealed with a key other than `key`, by id."""
@@ -135,13 +128,10 @@ class Credentials:
         return [credential async for credential in _codec.values(found)]
 
     async def count_sealed_otherwise(self, key: str) -> int:
-        """The number of secrets sealed with a key other than `key`."""
-        with translate_errors():
-            return await self._credentials.count_documents(_sealed_otherwise(key))
+        return await self._credentials.count_documents(_sealed_otherwise(key))
 
     async def has_some(self) -> bool:
-        with translate_errors():
-            return await self._credentials.find_one({}, {"_id": 1}) is not None
+        return await self._credentials.find_one({}, {"_id": 1}) is not None
 
     async def find_still(self, *, after: str = "", limit: int) -> list[Credential]:
         """The credentials after `after` that do not send, by id."""
@@ -151,27 +141,22 @@ class Credentials:
         return [credential async for credential in _codec.values(found)]
 
     async def remove(self, credential_id: str) -> bool:
-        """Delete the credential; `False` if there is none."""
-        with translate_errors():
-            return (await self._credentials.delete_one({"_id": credential_id})).deleted_count == 1
+        return (await self._credentials.delete_one({"_id": credential_id})).deleted_count == 1
 
     async def note_use(self, credential_id: str) -> bool:
         """Count a stored reference to it; `False` if it is gone."""
-        with translate_errors():
-            noted = await self._credentials.update_one({"_id": credential_id}, {"$inc": {"uses": 1}})
+        noted = await self._credentials.update_one({"_id": credential_id}, {"$inc": {"uses": 1}})
         return noted.matched_count == 1
 
     async def count_uses(self, credential_id: str) -> int:
-        with translate_errors():
-            found = await self._credentials.find_one({"_id": credential_id}, {"uses": 1})
+        found = await self._credentials.find_one({"_id": credential_id}, {"uses": 1})
         uses: int = (found or {}).get("uses", 0)
         return uses
 
     async def remove_unused(self, credential_id: str, *, since: int) -> bool:
         """Delete the credential if its uses are still `since`; `False` if it was not deleted."""
         unused: Document = {"uses": since} if since else {"uses": {"$in": [None, 0]}}
-        with translate_errors():
-            return (await self._credentials.delete_one({"_id": credential_id} | unused)).deleted_count == 1
+        return (await self._credentials.delete_one({"_id": credential_id} | unused)).deleted_count == 1
 
     async def remove_of(self, app_id: str) -> None:
         while await forget_some(self._credentials, {"app_id": app_id}, _PAGE):
@@ -179,10 +164,9 @@ class Credentials:
 
     async def get_traffic(self, credential_id: str) -> Traffic | None:
         """The fields for grants, with its status; `None` if it is gone."""
-        with translate_errors():
-            found = await self._traffic.find_one({"_id": credential_id}, _OF_TRAFFIC)
-            if found is None:  # only a majority read proves that it is gone
-                found = await self._credentials.find_one({"_id": credential_id}, _OF_TRAFFIC)
+        found = await self._traffic.find_one({"_id": credential_id}, _OF_TRAFFIC)
+        if found is None:  # only a majority read proves that it is gone
+            found = await self._credentials.find_one({"_id": credential_id}, _OF_TRAFFIC)
         return None if found is None else msgspec.convert(found, Traffic)
 
     async def change_traffic(self, credential_id: str, seq: int, pace: Pace, places: Places) -> bool:
@@ -190,8 +174,7 @@ class Credentials:
         The new pace needs another `seq`, which shows the change to the next writer."""
         assert pace.seq != seq
         traffic = {"pace": msgspec.to_builtins(pace), "places": msgspec.to_builtins(places)}
-        with translate_errors():
-            result = await self._credentials.update_one({"_id": credential_id, "pace.seq": seq}, {"$set": traffic})
+        result = await self._credentials.update_one({"_id": credential_id, "pace.seq": seq}, {"$set": traffic})
         return result.matched_count == 1
 
     async def _update(self, query: Document, change: Document) -> Credential | None:

@@ -22,7 +22,7 @@ from shared.domain.messages.ledger import MessageState
 from shared.domain.messages.places import Rank
 from shared.domain.messages.unsubscribing import EVERYTHING
 from shared.domain.transitions import sources
-from shared.store.documents import Document, translate_errors
+from shared.store.documents import Aggregate, Document
 from shared.store.jobs.job_changes import change_job
 from shared.store.jobs.job_documents import (
     KEY_FIELDS,
@@ -58,7 +58,7 @@ class MessageSource(Struct, frozen=True):
     locale: str
 
 
-class MessageJobs:
+class MessageJobs(Aggregate):
     """The jobs of credentials in the `jobs` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -71,20 +71,17 @@ class MessageJobs:
 
     async def lists_of(self, incarnations: Collection[str]) -> dict[str, str]:
         fields = {"_id": 0, "incarnation": 1, "options": 1}
-        with translate_errors():
-            found = await self._jobs.find({"incarnation": {"$in": sorted(incarnations)}}, fields).to_list()
+        found = await self._jobs.find({"incarnation": {"$in": sorted(incarnations)}}, fields).to_list()
         return {job["incarnation"]: msgspec.json.decode(job["options"]).get("list", EVERYTHING) for job in found}
 
     async def sources_of(self, incarnations: Collection[str]) -> dict[str, MessageSource]:
         fields = {"incarnation": 1, "template_names": 1, "options": 1}
-        with translate_errors():
-            found = await self._jobs.find({"incarnation": {"$in": sorted(incarnations)}}, fields).to_list()
+        found = await self._jobs.find({"incarnation": {"$in": sorted(incarnations)}}, fields).to_list()
         return {job["incarnation"]: _source_of(job) for job in found}
 
     async def get_subject(self, incarnation: str, locale: str) -> str:
         """The template's subject in this normal locale, from the job's copy, with its tags; `""` without one."""
-        with translate_errors():
-            job = await self._jobs.find_one({"incarnation": incarnation}, {"plan.templates": 1})
+        job = await self._jobs.find_one({"incarnation": incarnation}, {"plan.templates": 1})
         templates = () if job is None else job["plan"].get("templates", ())
         bodies = (each["body"] for each in templates if normal_locale(each["locale"]) == locale)
         subjects = (msgspec.json.decode(body).get("subject") for body in bodies)
@@ -94,8 +91,7 @@ class MessageJobs:
         """The number of the app's message jobs that have begun, running or held, up to `most`."""
         begun = [JobStatus.RUNNING.value, JobStatus.PAUSED.value, JobStatus.TRIPPED.value]
         query = {"app_id": app_id, "status": {"$in": begun}, "credential_id": {"$gt": ""}}
-        with translate_errors():
-            return await self._jobs.count_documents(query, limit=most)
+        return await self._jobs.count_documents(query, limit=most)
 
     async def find_running(self, credential_id: str, *, since: int = 0, limit: int) -> list[RunningJob]:
         """The oldest running jobs of this credential that send, created from `since` on (ns)."""
@@ -107,42 +103,35 @@ class MessageJobs:
 
     async def find_waiting(self, credential_id: str, *, limit: int) -> list[WaitingJob]:
         """The oldest open jobs of this credential that send, running or not."""
-        with translate_errors():
-            found = self._jobs.find(_open_of(credential_id), _WITHOUT).sort("created_at", ASCENDING).limit(limit)
-            jobs = [job_of(document | {"context": "{}"}) async for document in found]
+        found = self._jobs.find(_open_of(credential_id), _WITHOUT).sort("created_at", ASCENDING).limit(limit)
+        jobs = [job_of(document | {"context": "{}"}) async for document in found]
         return [_waiting_job(job) for job in jobs if not options_of(job).dry_run]
 
     async def get_standings(self, job_keys: Sequence[str]) -> dict[str, Standing]:
-        with translate_errors():
-            found = read_any_job(self._jobs, job_keys, STANDING_FIELDS)
-            return {key_of(document): standing_of(document) async for document in found}
+        found = read_any_job(self._jobs, job_keys, STANDING_FIELDS)
+        return {key_of(document): standing_of(document) async for document in found}
 
     async def has_open(self, credential_id: str) -> bool:
-        with translate_errors():
-            return await self._jobs.find_one(_open_of(credential_id), {"_id": 1}) is not None
+        return await self._jobs.find_one(_open_of(credential_id), {"_id": 1}) is not None
 
     async def join(self, job_keys: Sequence[str], had: float) -> None:
         """Store the starting share `had` of those of these jobs that have not begun."""
         joins = [UpdateOne(one_job(key) | {"had": None}, {"$set": {"had": had}}) for key in job_keys]
-        with translate_errors():
-            await self._jobs.bulk_write(joins, ordered=False)
+        await self._jobs.bulk_write(joins, ordered=False)
 
     async def count_share(self, job_key: str, had: float, *, at_least: float) -> None:
         """Add `had` to the job's share, after raising it to `at_least`."""
         counted = {"$add": [{"$max": ["$had", at_least]}, had]}
-        with translate_errors():
-            await self._jobs.update_one(one_job(job_key), [{"$set": {"had": counted}}])
+        await self._jobs.update_one(one_job(job_key), [{"$set": {"had": counted}}])
 
     async def get_resending(self, job_key: str) -> Resending:
-        with translate_errors():
-            found = await self._jobs.find_one(one_job(job_key), {"round": 1, "resend": 1})
+        found = await self._jobs.find_one(one_job(job_key), {"round": 1, "resend": 1})
         states: Sequence[str] = (found or {}).get("resend", ())
         return Resending((found or {}).get("round", 0), frozenset(map(MessageState, states)))
 
     async def get_forgiven(self, job_key: str) -> Bounces:
         """The bounces of the job when it was last held for them."""
-        with translate_errors():
-            found = await self._jobs.find_one(one_job(job_key), {"bounces": 1})
+        found = await self._jobs.find_one(one_job(job_key), {"bounces": 1})
         return Bounces(**(found or {}).get("bounces", {}))
 
     async def hold(
@@ -167,9 +156,8 @@ class MessageJobs:
     async def _find_running(self, credential_id: str, *, since: int, limit: int, counts_only: bool) -> list[RunningJob]:
         query = _open_of(credential_id) | {"status": JobStatus.RUNNING.value, "counts_only": counts_only}
         query["created_at"] = {"$gte": since}
-        with translate_errors():
-            found = self._jobs.find(query, _OF_RUNNING).sort("created_at", ASCENDING).limit(limit)
-            return [_running_job(document) async for document in found]
+        found = self._jobs.find(query, _OF_RUNNING).sort("created_at", ASCENDING).limit(limit)
+        return [_running_job(document) async for document in found]
 
 
 def _source_of(document: Document) -> MessageSource:

@@ -21,7 +21,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.jobs.jobs import Job, split_key
 from shared.domain.messages.ledger import add_tallies, batch_prefix
-from shared.store.documents import Document, forget_some, translate_errors
+from shared.store.documents import Aggregate, Document, forget_some
 from shared.store.jobs.job_documents import job_of, one_job
 from shared.store.messages.sums import beginning_with, flatten_tally
 from shared.store.transactions import run_transaction
@@ -40,7 +40,7 @@ class KeptJob(Struct, frozen=True):
     forgetting: bool = False
 
 
-class KeptLedgers:
+class KeptLedgers(Aggregate):
     """Ended jobs of messages in `jobs`, with their `batches`, `messages` and `tallies`."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -57,8 +57,7 @@ class KeptLedgers:
     async def begin_keeping(self, job_key: str) -> None:
         """Record the job's end. The process closes it next."""
         change = {"$currentDate": {"personal_since": True, "ledger_since": True}, "$set": {"redacted_to": 0}}
-        with translate_errors():
-            await self._jobs.update_one(one_job(job_key) | {"open": True}, change)
+        await self._jobs.update_one(one_job(job_key) | {"open": True}, change)
 
     async def find_unredacted(self, before: datetime, *, limit: int) -> list[KeptJob]:
         """Up to `limit` jobs that ended before `before` and are not redacted, the earliest first."""
@@ -70,8 +69,7 @@ class KeptLedgers:
         whole = redacted_to >= (kept.job.plan.end or 0)
         change: Document = {"$unset": {"personal_since": "", "redacted_to": ""}}
         query = one_job(kept.job.key) | {"open": False, "personal_since": kept.since}
-        with translate_errors():
-            noted = await self._jobs.update_one(query, change if whole else {"$max": {"redacted_to": redacted_to}})
+        noted = await self._jobs.update_one(query, change if whole else {"$max": {"redacted_to": redacted_to}})
         return noted.matched_count == 1
 
     async def find_old(self, before: datetime, *, limit: int) -> list[KeptJob]:
@@ -83,8 +81,7 @@ class KeptLedgers:
         tally = {"planned": 0, "duplicates": duplicates, "steps": 0, "counts": {}}
         change = {"$set": {"forgetting": True, "tally": tally}}
         query = one_job(kept.job.key) | {"open": False, "ledger_since": kept.since, "tally": {"$exists": False}}
-        with translate_errors():
-            return (await self._jobs.update_one(query, change)).matched_count == 1
+        return (await self._jobs.update_one(query, change)).matched_count == 1
 
     async def fold_some(self, job_key: str, *, rows: int) -> int:
         """Remove the first batches of a marked job with their messages, and add their counts to the job: at least one
@@ -107,11 +104,10 @@ class KeptLedgers:
         return await run_transaction(self._database, transact, seconds=_TRANSACTION_SECONDS)
 
     async def end_forgetting(self, job_key: str) -> None:
-        with translate_errors():
-            await self._jobs.update_one(
-                one_job(job_key) | {"forgetting": True},
-                {"$unset": {"forgetting": "", "ledger_since": "", "personal_since": "", "redacted_to": ""}},
-            )
+        await self._jobs.update_one(
+            one_job(job_key) | {"forgetting": True},
+            {"$unset": {"forgetting": "", "ledger_since": "", "personal_since": "", "redacted_to": ""}},
+        )
 
     async def remove_some(self, incarnation: str, *, limit: int) -> bool:
         """Remove up to `limit` messages of a deleted job, and after them its callback counts; `False` if nothing is
@@ -123,9 +119,8 @@ class KeptLedgers:
 
     async def _find(self, field: str, before: datetime, limit: int) -> list[KeptJob]:
         query = {field: {"$lt": before}, "open": False}
-        with translate_errors():
-            found = self._jobs.find(query, _WITHOUT).sort(field, ASCENDING).limit(limit)
-            return [_kept_job(document, document[field]) async for document in found]
+        found = self._jobs.find(query, _WITHOUT).sort(field, ASCENDING).limit(limit)
+        return [_kept_job(document, document[field]) async for document in found]
 
 
 def _kept_job(document: Document, since: datetime) -> KeptJob:

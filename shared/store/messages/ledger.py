@@ -30,7 +30,7 @@ from pymongo.errors import BulkWriteError
 from shared.domain.messages.batches import receipt_of_states
 from shared.domain.messages.events import message_event
 from shared.domain.messages.ledger import Message, add_tallies, batch_prefix, difference, prefix_of
-from shared.store.documents import Codec, Document, is_duplicate, make, of_same_place, translate_errors
+from shared.store.documents import Aggregate, Codec, Document, is_duplicate, make, of_same_place
 from shared.store.messages.sums import beginning_with
 from shared.store.outbox import OUTBOX, prepare_for_outbox
 from shared.store.transactions import OwnSession, end_session, run_transaction
@@ -91,7 +91,7 @@ class _NotWritten(Exception):
         self.result = result
 
 
-class MessageLedger:
+class MessageLedger(Aggregate):
     """The `messages` collection, `tallies`, and the field `tally` of batches."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -108,13 +108,11 @@ class MessageLedger:
         await make(self._tallies)
 
     async def get(self, message_id: str) -> Message | None:
-        with translate_errors():
-            return _codec.maybe(await self._messages.find_one({"_id": message_id}))
+        return _codec.maybe(await self._messages.find_one({"_id": message_id}))
 
     async def with_ids(self, message_ids: Sequence[str]) -> dict[str, Message]:
-        with translate_errors():
-            # Entries are small: one reply holds many, unlike large documents.
-            found = await self._messages.find({"_id": {"$in": list(message_ids)}}).to_list()
+        # Entries are small: one reply holds many, unlike large documents.
+        found = await self._messages.find({"_id": {"$in": list(message_ids)}}).to_list()
         return {message.id: message for message in map(_codec.value, found)}
 
     async def with_refs(self, refs: Sequence[str]) -> dict[str, Message]:
@@ -123,8 +121,7 @@ class MessageLedger:
         while wanted:
             # A provider may give all of its messages one name: a few of them are enough to see that.
             most = 2 * len(wanted)
-            with translate_errors():
-                found = await self._messages.find({"ref": {"$in": sorted(wanted)}}).limit(most).to_list()
+            found = await self._messages.find({"ref": {"$in": sorted(wanted)}}).limit(most).to_list()
             entries = list(map(_codec.value, found))
             counts = Counter(entry.ref for entry in entries)
             if len(entries) < most:
@@ -133,8 +130,7 @@ class MessageLedger:
         return {}
 
     async def read_batch(self, incarnation: str, ordinal: int) -> dict[str, Message]:
-        with translate_errors():
-            found = await self._messages.find(beginning_with(batch_prefix(incarnation, ordinal))).to_list()
+        found = await self._messages.find(beginning_with(batch_prefix(incarnation, ordinal))).to_list()
         return {message.id: message for message in map(_codec.value, found)}
 
     def open_session(self) -> WritingSession:
@@ -206,8 +202,7 @@ class MessageLedger:
     async def _prepare_events(self, changes: Sequence[EntryChange]) -> list[Document]:
         steps = [step for change in changes for step in pairwise((change.before, *change.between, change.after))]
         events = [message_event(before, after) for before, after in steps if after is not None]
-        with translate_errors():
-            return await prepare_for_outbox(self._database, [event for event in events if event is not None])
+        return await prepare_for_outbox(self._database, [event for event in events if event is not None])
 
     async def _change(
         self, changes: Sequence[EntryChange], events: Sequence[Document], session: AsyncClientSession

@@ -8,7 +8,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.instants import EPOCH
 from shared.domain.messages.ledger import Message, MessageState
-from shared.store.documents import Codec, Document, Page, read_page, translate_errors
+from shared.store.documents import Aggregate, Codec, Document, Page, read_page
 from shared.store.messages.sums import beginning_with
 
 _codec = Codec(Message)
@@ -36,14 +36,11 @@ class Dated(Struct, frozen=True):
     at: datetime
 
 
-class LedgerLists:
+class LedgerLists(Aggregate):
     """Reads the `messages` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._messages = database["messages"]
-
-    async def setup(self) -> None:
-        """Nothing to make: the ledger makes the indexes."""
 
     async def page(
         self, incarnation: str, *, state: MessageState | None = None, after: str = "", limit: int
@@ -70,14 +67,12 @@ class LedgerLists:
             at, message_id = before
             pipeline.append({"$match": {"$or": [{"at": {"$lt": at}}, {"at": at, "_id": {"$lt": message_id}}]}})
         pipeline += [{"$sort": {"at": -1, "_id": -1}}, {"$limit": limit + 1}]
-        with translate_errors():
-            found = await (await self._messages.aggregate(pipeline, batchSize=_BATCH)).to_list()
+        found = await (await self._messages.aggregate(pipeline, batchSize=_BATCH)).to_list()
         page = Page(Dated(_codec.value(document), document["at"]) for document in found[:limit])
         page.more = len(found) > limit
         return page
 
     async def find_ref(self, app_id: str, ref: str) -> list[Message]:
         """The app's messages with this provider id: one, unless the provider used it twice."""
-        with translate_errors():
-            found = await self._messages.find({"ref": ref, "app_id": app_id}).limit(_BATCH).to_list()
+        found = await self._messages.find({"ref": ref, "app_id": app_id}).limit(_BATCH).to_list()
         return [_codec.value(document) for document in found]

@@ -11,7 +11,7 @@ from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.messages.ledger import batch_prefix
-from shared.store.documents import Document, forget_some, translate_errors
+from shared.store.documents import Aggregate, Document, forget_some
 
 _EARLIER = {
     "$map": {"input": "$earlier", "as": "attempt", "in": {"$mergeObjects": ["$$attempt", {"detail": ""}]}},
@@ -28,7 +28,7 @@ _REDACT: list[Document] = [
 ]
 
 
-class Redaction:
+class Redaction(Aggregate):
     """Redacts entries of the `messages` collection.
 
     Entries of single messages have `personal_since`, from their end until they are redacted, and `ledger_since`, from
@@ -46,8 +46,7 @@ class Redaction:
         """Redact the entries of a job's batches from the ordinal `first` up to, not including, `end`; returns the
         number."""
         bounds = {"$gt": batch_prefix(incarnation, first), "$lt": batch_prefix(incarnation, end)}
-        with translate_errors():
-            return (await self._messages.update_many({"_id": bounds}, _REDACT)).matched_count
+        return (await self._messages.update_many({"_id": bounds}, _REDACT)).matched_count
 
     async def redact_recipient(self, app_id: str, addresses: Collection[str], *, limit: int) -> int:
         """Redact up to `limit` of an app's messages to one of these addresses; returns the number. A pending message
@@ -56,21 +55,17 @@ class Redaction:
         return await self._redact_some(query, limit)
 
     async def redact_singles(self, before: datetime, *, limit: int) -> int:
-        """Redact up to `limit` single messages that ended before `before`; returns the number."""
         return await self._redact_some({"personal_since": {"$lt": before}}, limit)
 
     async def forget_singles(self, before: datetime, *, limit: int) -> int:
-        """Delete up to `limit` single messages that ended before `before`; returns the number."""
         return await forget_some(self._messages, {"ledger_since": {"$lt": before}}, limit)
 
     async def forget_some_of(self, app_id: str, *, limit: int) -> int:
-        """Delete up to `limit` of an app's messages; returns the number."""
         return await forget_some(self._messages, {"app_id": app_id}, limit)
 
     async def _redact_some(self, query: Document, limit: int) -> int:
-        with translate_errors():
-            found = await self._messages.find(query, {"_id": 1}).limit(limit).to_list()
-            if found:
-                chosen = {"_id": {"$in": [document["_id"] for document in found]}}
-                await self._messages.update_many(chosen, _REDACT)
+        found = await self._messages.find(query, {"_id": 1}).limit(limit).to_list()
+        if found:
+            chosen = {"_id": {"$in": [document["_id"] for document in found]}}
+            await self._messages.update_many(chosen, _REDACT)
         return len(found)

@@ -10,7 +10,7 @@ from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.messages.jobs import MESSAGE_JOB_TRANSITIONS
 from shared.domain.messages.ledger import MessageState
 from shared.domain.transitions import sources
-from shared.store.documents import Document, json_text, translate_errors
+from shared.store.documents import Aggregate, Document, json_text
 from shared.store.jobs.job_changes import change_job
 from shared.store.jobs.job_documents import one_job
 from shared.store.messages.sums import beginning_with
@@ -23,16 +23,13 @@ _SENT_TO_FEWER: Document = {"status": BatchStatus.FAILED.value, "$expr": {"$gt":
 _ENDED = sorted(sources(MESSAGE_JOB_TRANSITIONS, JobStatus.RUNNING) & {JobStatus.COMPLETED, JobStatus.STOPPED})
 
 
-class Reopening:
+class Reopening(Aggregate):
     """Jobs and batches that are sent again."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._jobs = database["jobs"]
         self._batches = database["batches"]
         self._tallies = database["tallies"]
-
-    async def setup(self) -> None:
-        """Nothing to make: other collections' indexes suffice."""
 
     async def reopen_job(
         self, job: Job, states: Collection[MessageState], *, at: int, events: Sequence[Event] = ()
@@ -69,19 +66,16 @@ class Reopening:
         settled = {"job_id": job.key, "settled": True, "status": {"$in": sorted(SETTLED)}, "round": earlier}
         planned = {"status": BatchStatus.PLANNED.value, "settled": False, "owner": "", "round": job.round}
         change = {"$set": planned, "$unset": {"failed_of": "", "not_before": ""}, "$currentDate": {"changed_at": True}}
-        with translate_errors():
-            await self._batches.update_many(settled | {"$or": queries}, change)
+        await self._batches.update_many(settled | {"$or": queries}, change)
 
     async def end_reopening(self, job: Job) -> None:
         """Record that all these batches are back in the plan."""
-        with translate_errors():
-            await self._jobs.update_one(
-                one_job(job.key) | {"round": job.round, "reopening": True}, {"$set": {"reopening": False}}
-            )
+        await self._jobs.update_one(
+            one_job(job.key) | {"round": job.round, "reopening": True}, {"$set": {"reopening": False}}
+        )
 
     async def _find_by_callbacks(self, job: Job, states: Collection[MessageState]) -> list[int]:
         """The batches with messages that callbacks have brought into these states."""
         wanted = {"$or": [{state.value: {"$gt": 0}} for state in sorted(states)]}
-        with translate_errors():
-            found = self._tallies.find(beginning_with(f"{job.incarnation}.") | wanted, {"_id": 1})
-            return [int(document["_id"].split(".")[1]) async for document in found]
+        found = self._tallies.find(beginning_with(f"{job.incarnation}.") | wanted, {"_id": 1})
+        return [int(document["_id"].split(".")[1]) async for document in found]

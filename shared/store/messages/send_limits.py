@@ -13,7 +13,7 @@ from pymongo import ReturnDocument
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.instants import EPOCH
-from shared.store.documents import Document, make, translate_errors
+from shared.store.documents import Aggregate, Document, make
 
 _SECOND = 1_000_000
 
@@ -25,7 +25,7 @@ class Granted(Struct, frozen=True):
     wait_seconds: float
 
 
-class SendLimits:
+class SendLimits(Aggregate):
     """The collection `callers`."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -47,9 +47,8 @@ class SendLimits:
             {"$set": {"free_us": free, "granted": granted}},
             {"$set": {"next_us": {"$add": ["$free_us", {"$multiply": ["$granted", interval]}]}}},
         ]
-        with translate_errors():
-            found: Any = await self._callers.find_one_and_update(
-                {"_id": namespace}, steps, upsert=True, return_document=ReturnDocument.AFTER
-            )
+        found: Any = await self._callers.find_one_and_update(
+            {"_id": namespace}, steps, upsert=True, return_document=ReturnDocument.AFTER
+        )
         wait = found["next_us"] - (at + burst - interval)
         return Granted(int(found["granted"]), max(wait, 0) / _SECOND)

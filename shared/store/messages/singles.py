@@ -13,7 +13,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.messages.ledger import Message
 from shared.domain.messages.singles import SendLease
-from shared.store.documents import Codec, Document, insert_new, make, translate_errors
+from shared.store.documents import Aggregate, Codec, Document, insert_new, make, translate_errors
 
 _codec = Codec(Message)
 _leases = Codec(SendLease)
@@ -21,7 +21,7 @@ _WANTED_WITHIN_SECONDS = 3.0
 _CREDENTIAL, _NAMESPACE, _DUE = "pending.credential_id", "pending.namespace", "pending.due"
 
 
-class SingleMessages:
+class SingleMessages(Aggregate):
     """The single messages in `messages`, and the collection `send_leases`."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -40,40 +40,31 @@ class SingleMessages:
         return {messages[position].id for position in positions}
 
     async def find_due(self, credential_id: str, *, now: datetime, limit: int) -> list[Message]:
-        """Messages due at `now`, the first due first."""
         query = {_CREDENTIAL: credential_id, _DUE: {"$lte": now}}
         found = self._messages.find(query).sort([(_CREDENTIAL, ASCENDING), (_DUE, ASCENDING)]).limit(limit)
-        with translate_errors():
-            return [_codec.value(document) for document in await found.to_list()]
+        return [_codec.value(document) for document in await found.to_list()]
 
     async def has_pending(self, credential_id: str, *, app_id: str = "") -> bool:
         """Whether messages of the credential are pending; of this app, if given."""
         query = {_CREDENTIAL: credential_id} | ({"app_id": app_id} if app_id else {})
-        with translate_errors():
-            return await self._messages.find_one(query, {"_id": 1}) is not None
+        return await self._messages.find_one(query, {"_id": 1}) is not None
 
     async def has_due_at(self, credential_id: str, due: datetime) -> bool:
-        """Whether messages are due at exactly that time."""
-        with translate_errors():
-            return await self._messages.find_one({_CREDENTIAL: credential_id, _DUE: due}, {"_id": 1}) is not None
+        return await self._messages.find_one({_CREDENTIAL: credential_id, _DUE: due}, {"_id": 1}) is not None
 
     async def withdraw(self, message_ids: Sequence[str]) -> None:
         """Delete the messages that no worker has called or is about to call."""
         uncalled = {"_id": {"$in": list(message_ids)}, "attempt": {"$in": [None, 0]}}
-        with translate_errors():
-            await self._messages.delete_many(uncalled)
+        await self._messages.delete_many(uncalled)
 
     async def find_waiting(self, *, since: datetime, after: str = "") -> str | None:
         """The first credential after `after` with messages due since `since`."""
         query = {_CREDENTIAL: {"$gt": after}, _DUE: {"$lte": since}}
-        with translate_errors():
-            found = await self._messages.find_one(query, {_CREDENTIAL: 1}, sort=[(_CREDENTIAL, ASCENDING)])
+        found = await self._messages.find_one(query, {_CREDENTIAL: 1}, sort=[(_CREDENTIAL, ASCENDING)])
         return None if found is None else found["pending"]["credential_id"]
 
     async def count_due(self, namespace: str, *, now: datetime, most: int) -> int:
-        """The number of the namespace's messages due at `now`, up to `most`."""
-        with translate_errors():
-            return await self._messages.count_documents({_NAMESPACE: namespace, _DUE: {"$lte": now}}, limit=most)
+        return await self._messages.count_documents({_NAMESPACE: namespace, _DUE: {"$lte": now}}, limit=most)
 
     async def want(self, credential_id: str) -> SendLease:
         """Raise the lease's `wanted`; returns the lease. Gives up early if a transaction of the owner locks it: before
@@ -89,8 +80,7 @@ class SingleMessages:
 
     async def get_lease(self, credential_id: str) -> SendLease | None:
         """The lease; `None` if no process ever wanted it."""
-        with translate_errors():
-            return _leases.maybe(await self._leases.find_one({"_id": credential_id}))
+        return _leases.maybe(await self._leases.find_one({"_id": credential_id}))
 
     async def take(self, lease: SendLease, *, owner: str) -> bool:
         """Give the lease to this owner; `False` if another process was first."""
@@ -105,11 +95,9 @@ class SingleMessages:
         await self._give({"_id": credential_id, "owner": owner}, "")
 
     async def forget(self, credential_id: str) -> None:
-        with translate_errors():
-            await self._leases.delete_one({"_id": credential_id})
+        await self._leases.delete_one({"_id": credential_id})
 
     async def _give(self, query: Document, owner: str) -> bool:
         change: Document = {"$set": {"owner": owner}} if owner else {"$unset": {"owner": ""}}
-        with translate_errors():
-            given = await self._leases.update_one(query, change | {"$currentDate": {"changed_at": True}})
+        given = await self._leases.update_one(query, change | {"$currentDate": {"changed_at": True}})
         return given.matched_count == 1

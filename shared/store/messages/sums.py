@@ -13,7 +13,7 @@ from pymongo.read_concern import ReadConcern
 from shared.domain.jobs.jobs import split_key
 from shared.domain.messages.figures import MessageCounts, counted_states
 from shared.domain.messages.ledger import add_tallies
-from shared.store.documents import Document, translate_errors
+from shared.store.documents import Aggregate, Document
 from shared.store.jobs.job_documents import one_job
 
 _NOTHING_KEPT: Document = {"planned": 0, "duplicates": 0, "steps": 0, "counts": {}}
@@ -26,16 +26,13 @@ _COUNTED: Document = {
 }
 
 
-class MessageSums:
+class MessageSums(Aggregate):
     """Reads `batches`, `tallies`, and the field `tally` of jobs."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._jobs = database["jobs"]
         self._batches = database["batches"].with_options(read_concern=ReadConcern("snapshot"))
         self._tallies = database["tallies"]
-
-    async def setup(self) -> None:
-        """Nothing to make: jobs and the ledger make the indexes."""
 
     async def count(self, job_key: str) -> MessageCounts:
         """The messages of a job at one moment; without its duplicates while it has its batches. A job that is being
@@ -53,14 +50,13 @@ class MessageSums:
         """The counted documents between two reads of the job; `None` for a deleted job."""
         look = {"_id": 0, "tally": 1, "round": 1, "removing": 1}
         heard = beginning_with(f"{split_key(job_key)[1]}.")
-        with translate_errors():
-            async with self._jobs.database.client.start_session(snapshot=True) as session:
-                before = await self._jobs.find_one(one_job(job_key), look, session=session)
-                # Before the batches: a callback only moves a message that its batch has counted.
-                told = await self._tallies.find(heard, session=session).to_list()
-                counted = [{"$match": {"job_id": job_key}}, {"$project": _COUNTED}]
-                batches = await (await self._batches.aggregate(counted, session=session)).to_list()
-                after = await self._jobs.find_one(one_job(job_key), look, session=session)
+        async with self._jobs.database.client.start_session(snapshot=True) as session:
+            before = await self._jobs.find_one(one_job(job_key), look, session=session)
+            # Before the batches: a callback only moves a message that its batch has counted.
+            told = await self._tallies.find(heard, session=session).to_list()
+            counted = [{"$match": {"job_id": job_key}}, {"$project": _COUNTED}]
+            batches = await (await self._batches.aggregate(counted, session=session)).to_list()
+            after = await self._jobs.find_one(one_job(job_key), look, session=session)
         return before, [*batches, *({"tally": tally} for tally in told)], after
 
     async def count_unsent(self, job_keys: Sequence[str]) -> int:
@@ -75,8 +71,7 @@ class MessageSums:
             {"$match": {"job_id": {"$in": list(job_keys)}}},
             {"$group": {"_id": "$job_id", "unsent": {"$sum": {"$subtract": ["$size", {"$add": states}]}}}},
         ]
-        with translate_errors():
-            found = await (await self._batches.aggregate(pipeline)).to_list()
+        found = await (await self._batches.aggregate(pipeline)).to_list()
         return {document["_id"]: max(document["unsent"], 0) for document in found}
 
 

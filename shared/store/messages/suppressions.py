@@ -19,7 +19,7 @@ from shared.domain.messages.suppressions import (
     suppression_id,
 )
 from shared.domain.messages.unsubscribing import EVERYTHING
-from shared.store.documents import Codec, Document, Page, forget_some, insert_new, read_page, translate_errors, with_ids
+from shared.store.documents import Aggregate, Codec, Document, Page, forget_some, insert_new, read_page, with_ids
 
 _codec = Codec(Suppression)
 _PAGE = 1_000
@@ -29,7 +29,7 @@ _STATE = {"cause": 1, "unsubscribed_at": 1}
 _UNSUBSCRIBED = SuppressionCause.UNSUBSCRIBE.value
 
 
-class Suppressions:
+class Suppressions(Aggregate):
     """The `suppressions` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -50,14 +50,12 @@ class Suppressions:
         late = {new[index] for index in taken}
         changes = [_strengthen(suppressions[position]) for position in sorted(changed | late)]
         if changes:
-            with translate_errors():
-                await self._suppressions.bulk_write(changes, ordered=False)
+            await self._suppressions.bulk_write(changes, ordered=False)
         return there | late
 
     async def _read_states(self, ids: Sequence[str]) -> dict[str, Document]:
         """The fields that decide whether a suppression changes the stored one, by id."""
-        with translate_errors():
-            found = await self._suppressions.find({"_id": {"$in": list(ids)}}, _STATE).to_list() if ids else []
+        found = await self._suppressions.find({"_id": {"$in": list(ids)}}, _STATE).to_list() if ids else []
         return {document["_id"]: document for document in found}
 
     async def add_in(self, session: AsyncClientSession, suppressions: Sequence[Suppression]) -> None:
@@ -72,12 +70,10 @@ class Suppressions:
             await self._suppressions.bulk_write(changes, ordered=True, session=session)
 
     async def get(self, app_id: str, suppression_id: str) -> Suppression | None:
-        with translate_errors():
-            return _codec.maybe(await self._suppressions.find_one({"_id": suppression_id, "app_id": app_id}))
+        return _codec.maybe(await self._suppressions.find_one({"_id": suppression_id, "app_id": app_id}))
 
     async def with_ids(self, suppression_ids: Sequence[str]) -> dict[str, Suppression]:
-        with translate_errors():
-            return await with_ids(self._suppressions, _codec, suppression_ids)
+        return await with_ids(self._suppressions, _codec, suppression_ids)
 
     async def find(
         self, app_id: str, channel: Channel, addresses: Sequence[str], list_name: str = EVERYTHING
@@ -87,8 +83,7 @@ class Suppressions:
         lists = {EVERYTHING, list_name}
         ids = {suppression_id(app_id, channel, address, name): address for address in addresses for name in lists}
         query = {"_id": {"$in": list(ids)}}
-        with translate_errors():
-            found = await self._suppressions.find(query).to_list() if ids else []
+        found = await self._suppressions.find(query).to_list() if ids else []
         of_address: dict[str, list[Suppression]] = {}
         for suppression in map(_codec.value, found):
             of_address.setdefault(ids[suppression.id], []).append(suppression)
@@ -115,34 +110,29 @@ class Suppressions:
         has also unsubscribed, the unsubscription stays."""
         while found := await self.get(app_id, suppression_id):
             as_read = {"_id": found.id, "cause": found.cause.value, "unsubscribed_at": found.unsubscribed_at}
-            with translate_errors():
-                if found.is_bar and found.unsubscribed_at is not None:
-                    change = {"cause": _UNSUBSCRIBED, "message_id": "", "at": found.unsubscribed_at}
-                    done = (await self._suppressions.update_one(as_read, {"$set": change})).matched_count
-                else:
-                    done = (await self._suppressions.delete_one(as_read)).deleted_count
+            if found.is_bar and found.unsubscribed_at is not None:
+                change = {"cause": _UNSUBSCRIBED, "message_id": "", "at": found.unsubscribed_at}
+                done = (await self._suppressions.update_one(as_read, {"$set": change})).matched_count
+            else:
+                done = (await self._suppressions.delete_one(as_read)).deleted_count
             if done:
                 return found
         return None
 
     async def resubscribe(self, suppression_id: str) -> None:
         """Delete the recipient's unsubscription. A bar stays."""
-        with translate_errors():
-            await self._suppressions.delete_one({"_id": suppression_id, "cause": _UNSUBSCRIBED})
-            await self._suppressions.update_one(
-                {"_id": suppression_id, "cause": {"$ne": _UNSUBSCRIBED}}, {"$set": {"unsubscribed_at": None}}
-            )
+        await self._suppressions.delete_one({"_id": suppression_id, "cause": _UNSUBSCRIBED})
+        await self._suppressions.update_one(
+            {"_id": suppression_id, "cause": {"$ne": _UNSUBSCRIBED}}, {"$set": {"unsubscribed_at": None}}
+        )
 
     async def find_app(self, *, after: str = "") -> str | None:
-        """The next app with suppressions, after the id `after`."""
-        with translate_errors():
-            found = await self._suppressions.find_one(
-                {"app_id": {"$gt": after}}, {"app_id": 1}, sort=[("app_id", ASCENDING), ("_id", ASCENDING)]
-            )
+        found = await self._suppressions.find_one(
+            {"app_id": {"$gt": after}}, {"app_id": 1}, sort=[("app_id", ASCENDING), ("_id", ASCENDING)]
+        )
         return None if found is None else str(found["app_id"])
 
     async def remove_some_of(self, app_id: str, *, limit: int) -> int:
-        """Delete up to `limit` of an app's suppressions; returns the number."""
         return await forget_some(self._suppressions, {"app_id": app_id}, limit)
 
     async def remove_of(self, app_id: str) -> None:

@@ -11,7 +11,7 @@ from pymongo.errors import DuplicateKeyError
 from shared.domain.errors import Unavailable
 from shared.domain.positions import Position
 from shared.domain.push.feedback import Key, admit_outcomes, by_job
-from shared.store.documents import Document, translate_errors
+from shared.store.documents import Aggregate, Document
 from shared.store.jobs.job_documents import escape_key, unescape_key
 from shared.store.transactions import run_transaction
 
@@ -21,7 +21,7 @@ _LOOK_SECONDS = 5.0
 _MAX_OUTCOMES = 100
 
 
-class Feedbacks:
+class Feedbacks(Aggregate):
     """The `feedback_positions` collection, one document for each partition, and the field `feedbacks` of jobs."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -36,9 +36,8 @@ class Feedbacks:
     async def positions(self, partitions: Sequence[str]) -> dict[str, Position]:
         """The counted position of each partition; a partition without counts is missing. Older versions stored no
         log."""
-        with translate_errors():
-            found = self._positions.find({"_id": {"$in": list(partitions)}})
-            return {document["_id"]: _position(document) async for document in found}
+        found = self._positions.find({"_id": {"$in": list(partitions)}})
+        return {document["_id"]: _position(document) async for document in found}
 
     async def flush(
         self,

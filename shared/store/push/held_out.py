@@ -11,10 +11,10 @@ from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.jobs.batches import Batch
-from shared.store.documents import Document, forget_all, read_values, translate_errors
+from shared.store.documents import Aggregate, Document, forget_all, read_values
 
 
-class HeldOut:
+class HeldOut(Aggregate):
     """The `held_out` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
@@ -26,16 +26,14 @@ class HeldOut:
     async def put(self, batch: Batch, users: Sequence[str], *, owner: str) -> None:
         """Store the users that this lane holds out, before it takes the batch."""
         key = _key(batch.id, replace(batch, owner=owner).take)
-        with translate_errors():
-            await self._held_out.replace_one({"_id": key}, {"job_id": batch.job_id, "users": list(users)}, upsert=True)
+        await self._held_out.replace_one({"_id": key}, {"job_id": batch.job_id, "users": list(users)}, upsert=True)
 
     async def read(self, batch: Batch) -> list[str]:
         """The users held out by the takes that sent the batch."""
         # A batch of the first version names no takes: its last owner sent it.
         keys = [_key(batch.id, take) for take in batch.holders or (batch.owner,)]
-        with translate_errors():
-            found = self._held_out.find({"_id": {"$in": keys}}, {"users": 1})
-            return [user async for document in found for user in document["users"]]
+        found = self._held_out.find({"_id": {"$in": keys}}, {"users": 1})
+        return [user async for document in found for user in document["users"]]
 
     async def remove_of(self, job_ids: Sequence[str]) -> None:
         for job_id in job_ids:

@@ -28,7 +28,7 @@ from shared.domain.tasks import Task, encode
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.kinds import JobKind
 from shared.store import Store
-from shared.store.documents import Document
+from shared.store.documents import Aggregate, Document
 
 PROCESSES = {"sexton": "Look after the bells."}
 
@@ -49,7 +49,7 @@ class RingBatch(SendBatch, frozen=True, tag="ring-batch"):
     queue: ClassVar[str] = "carillon.bells.batch"
 
 
-class BellStore:
+class BellStore(Aggregate):
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._bells = database["bells"]
 
