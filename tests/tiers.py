@@ -1,12 +1,13 @@
 """Which tests `make test` runs (the gate), and which wait for `make test-all`. This is the one place that says so.
 
-A test is in the gate unless a path or a mark below names it. `proof` brings a single test of a named path back into the
-gate: it proves a promise of the README with real processes. A mark of `LATER_MARKS` is stronger than `proof`.
+A test is in the gate unless it has a mark of the tables below. A module has a mark of `LATER` in its `pytestmark`, and
+`proof` brings a single test of it back into the gate: it proves a promise of the README with real processes. A mark of
+`LATER_MARKS` is stronger than `proof`.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,47 +24,23 @@ class Tier(StrEnum):
     STORM = "storm"
 
 
-_EXAMINED = ("command", "kafka", "mongodb", "others", "rabbitmq")
-LATER_PATHS = {
-    "tests/browser": "drives Chromium through every page; the gate has the main way",
-    "tests/chaos": "kills processes and servers at every fault point; the gate has one proof of each promise",
-    "tests/client/other_languages": "generates and compiles clients in Go and TypeScript",
-    "tests/client/test_installed.py": "installs the client from a package registry",
-    "tests/e2e": "whole processes; the gate has one proof of each promise",
-    "tests/deploy/test_site.py": "builds the documentation as a site",
-    "tests/flow/bus_model/test_mutants.py": "checks the model, and not the product",
-    "tests/flow/message_model/test_mutants.py": "checks the model, and not the product",
-    "tests/flow/push_model/test_mutants.py": "checks the model, and not the product",
-    "tests/monitoring/test_scraped.py": "a real Prometheus scrapes processes at work",
-    "tests/recorded": "records what the product does; in the gate once ten recordings agreed",
-    "tests/real_mongodb": "needs a MongoDB that CARILLON_TEST_MONGO_URL names, and is skipped without",
-    "tests/secure": "servers over TLS, with certificates that are exchanged",
-    "tests/security/test_content.py": "large attacks, judged by what they cost",
-    "tests/security/test_linear_time.py": "large attacks, judged by what they cost",
-    "tests/security/test_schemas.py": "thousands of requests; test_mutated.py sends broken bodies in the gate",
-    "tests/security/test_slow.py": "crowds of slow peers; runtime/test_http_protocol.py has one of each in the gate",
-    "tests/security/test_wire.py": "large attacks, judged by what they cost",
-    **dict.fromkeys(
-        (f"tests/services/commands/doctor/test_{of}.py" for of in _EXAMINED),
-        "a program for each fault of a server; test_healthy.py has all questions",
-    ),
-    "tests/services/api/bus/native": "routes that operate the bus; flow/bus and store/bus have their rules",
-    "tests/services/api/bus/pages": "pages that operate the bus",
-    "tests/services/fanout/test_replays.py": "replays; the bus's model has deaths, and test_fan_out.py its promise",
-    "tests/services/api/jobs/test_uploads_at_once.py": "waits for time-outs; test_part_uploads.py has the rules",
-    "tests/services/api/http/pages/test_costs.py": "counts what a thousand of each make a page ask",
-    "tests/services/api/http/pages/test_viewers.py": "twenty viewers at a time",
-    "tests/contrib/import_marathon": "an import that a deployment runs once",
-    "tests/contrib/import_routemaster": "an import that a deployment runs once",
-    "tests/services/embedded/test_children.py": "starts and kills servers; e2e/test_embedded.py has them at work",
-    "tests/services/test_imports.py": "an interpreter for each process; cli/test_start.py has one of a command",
-    "tests/services/worker/messages": "paced sending; the models and domain/messages have it in virtual time",
-    "tests/stack/test_faketime.py": "checks a tool of chaos/test_clock_skewed.py, which waits, too",
-    "tests/stack/test_side_by_side.py": "runs pytest on workers of its own",
-    "tests/stack/test_stack.py": "starts, kills and freezes servers of its own",
-    "tests/tracing/test_processes.py": "whole processes and a collector",
-    "tests/upgrade": "processes of the last release beside those of this version",
+LATER = {
+    "attack": "a large attack; test_mutated.py and runtime/test_http_protocol.py have small ones in the gate",
+    "browser": "drives Chromium through every page; the gate has the main way",
+    "bus_routes": "routes and pages that operate the bus; flow/bus and store/bus have their rules",
+    "chaos": "kills processes and servers at every fault point; the gate has one proof of each promise",
+    "e2e": "whole processes; the gate has one proof of each promise",
+    "faulty_server": "a program for each fault of a server; test_healthy.py has all questions",
+    "imports": "an import that a deployment runs once",
+    "later": "the mark itself says why",
+    "mutants": "checks the model, and not the product",
+    "real_mongodb": "needs a MongoDB that CARILLON_TEST_MONGO_URL names, and is skipped without",
+    "recorded": "records what the product does; in the gate once ten recordings agreed",
+    "secure": "servers over TLS, with certificates that are exchanged",
+    "sending": "paced sending; the models and domain/messages have it in virtual time",
+    "upgrade": "processes of the last release beside those of this version",
 }
+"""Marks of whole modules, each with the reason. A folder of this name in `tests` has only modules with its mark."""
 
 LATER_MARKS = {
     "alone": "measures real time, so no other test may run beside it",
@@ -71,23 +48,30 @@ LATER_MARKS = {
     "slow": "takes long, and shows one more point of what a test of the gate shows",
 }
 
+OTHER_MARKS = {
+    "native": "needs a server of the native stack; what uses the fixture `stack` has it by itself",
+    "proof": "proves a promise of the README, so the gate has it whatever marks its module has",
+    "storm": "a long attack, which `make storm` makes",
+}
+
+_MODULE_MARKS = re.compile(r"^pytestmark = (?:\[\n(?:    .*\n)+\]|.*)$", re.MULTILINE)
 _PROPERTY_PART = 20
 _FEW_EXAMPLES = 10
 
 
 def tier_of(item: pytest.Item) -> Tier:
-    if item.get_closest_marker("storm"):
+    marks = {mark.name for mark in item.iter_markers()}
+    if "storm" in marks:
         return Tier.STORM
-    if any(item.get_closest_marker(mark) for mark in LATER_MARKS):
+    if marks & LATER_MARKS.keys() or (marks & LATER.keys() and "proof" not in marks):
         return Tier.REST
-    if item.get_closest_marker("proof"):
-        return Tier.GATE
-    return Tier.REST if _later_path(item.nodeid.partition("::")[0]) else Tier.GATE
+    return Tier.GATE
 
 
-@cache
-def _later_path(module: str) -> bool:
-    return any(module == path or module.startswith(f"{path}/") for path in LATER_PATHS)
+def marks_of(module: str) -> set[str]:
+    """The marks that the text of a module gives to all its tests: one `pytestmark`, as the formatter leaves it."""
+    found = _MODULE_MARKS.search(module)
+    return set(re.findall(r"\bpytest\.mark\.(\w+)", found[0])) if found else set()
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -103,6 +87,8 @@ def chosen(config: pytest.Config) -> Tier | None:
 
 def configure(config: pytest.Config) -> None:
     """Leave nothing to chance in the gate, and blame no test there for a socket that another one has dropped."""
+    for mark, why in {**LATER, **LATER_MARKS, **OTHER_MARKS}.items():
+        config.addinivalue_line("markers", f"{mark}: {why}")
     gate = chosen(config) is Tier.GATE
     # How long an example takes says how busy the machine is.
     calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=gate)
@@ -120,8 +106,9 @@ def ignores(config: pytest.Config, path: Path) -> bool | None:
     """Whether a module need not even be imported, as no test of it is in the gate. `None` leaves it to others."""
     if chosen(config) is not Tier.GATE or path.suffix != ".py" or not path.is_relative_to(CHECKOUT):
         return None
-    named = _later_path(str(path.relative_to(CHECKOUT)))
-    return True if named and path.name.startswith("test_") and "mark.proof" not in path.read_text() else None
+    text = path.read_text("utf-8") if path.name.startswith("test_") else ""
+    later = marks_of(text) & {*LATER, *LATER_MARKS, "storm"}
+    return True if later and "mark.proof" not in text else None
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -36,7 +36,6 @@ async def proxied(
 
 
 @pytest.mark.slow
-@pytest.mark.chaos
 async def test_a_cut_in_mid_flight(rabbit_vhost: str, stack: Endpoints, user: AbstractChannel) -> None:
     async with proxied(rabbit_vhost, stack, patience=120) as (broker, proxy):
         confirmed: set[str] = set()
@@ -62,7 +61,6 @@ async def test_a_cut_in_mid_flight(rabbit_vhost: str, stack: Endpoints, user: Ab
 
 
 @pytest.mark.slow
-@pytest.mark.chaos
 async def test_a_silent_broker_is_given_up_at_the_deadline(
     rabbit_vhost: str, stack: Endpoints, user: AbstractChannel
 ) -> None:
@@ -78,7 +76,6 @@ async def test_a_silent_broker_is_given_up_at_the_deadline(
 
 @pytest.mark.alone
 @pytest.mark.kills_servers
-@pytest.mark.chaos
 async def test_a_broker_that_stops_reading_is_given_up_at_the_deadline(
     rabbit_vhost: str, stack: Endpoints, user: AbstractChannel
 ) -> None:

@@ -17,7 +17,7 @@ from tests.broker.proxy import SilencableProxy
 from tests.stack import Endpoints
 from tests.waiting import until
 
-pytestmark = [pytest.mark.native, pytest.mark.chaos]
+pytestmark = pytest.mark.native
 
 QUEUE = "push.batch"
 PUBLISHING, CONSUMING = "carillon worker here/1 publish", "carillon worker here/1 consume"

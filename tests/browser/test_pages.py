@@ -14,7 +14,7 @@ from tests.browser.conftest import Instance
 from tests.browser.screen import NARROW, WIDE, Screen, screen
 from tests.services.api.conftest import House
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 _FOCUS = """[
     document.activeElement.outerHTML.slice(0, 200), getComputedStyle(document.activeElement).outlineStyle,

@@ -25,7 +25,7 @@ from tests.services.api.conftest import House, _execute
 from tests.services.api.http.pages.addresses import page_routes
 from tests.stack import Endpoints
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native, pytest.mark.slow]
 
 LARGEST, LARGEST_TOGETHER = 120 * 1024, 3_200_000
 _NAVIGATION, _TALL = 208, 1_600

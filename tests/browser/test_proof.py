@@ -9,7 +9,7 @@ from tests.browser.conftest import Instance
 from tests.browser.lumen.console import tell_of_processes
 from tests.browser.screen import Screen, screen
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 
 @pytest.mark.proof

@@ -14,7 +14,7 @@ from tests.deploy.manifests import ROOT
 from tests.services.api.client import ADMIN
 from tests.stack import MissingPart
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.later("installs it from a package registry"), pytest.mark.asyncio(loop_scope="module")]
 
 LIST_PACKAGES = "import importlib.metadata as m; print(*(each.name for each in m.distributions()))"
 PROGRAM = """

@@ -18,6 +18,8 @@ from shared.runtime.configuration import list_settings
 from shared.runtime.settings import Settings
 from tests.browser.screen import chromium
 
+pytestmark = pytest.mark.later("builds the documentation as a site")
+
 ROOT = Path(__file__).parents[2]
 SHIM = "e8e412dbcfea9b7e31b5ffa288d7b6035915e714c542f4176a0cdbe262fc9609"  # npm's iframe-worker 1.0.4, shim/index.js
 

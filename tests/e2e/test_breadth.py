@@ -19,7 +19,7 @@ from tests.e2e.house import House
 from tests.e2e.test_over_http import Customer, an_app, is_completed
 from tests.waiting import until
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.e2e, pytest.mark.native]
 
 SECOND = 1_000_000_000
 

@@ -7,7 +7,7 @@ from tests.e2e.house import House
 from tests.tiers import and_rarely
 from tests.waiting import until
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.e2e, pytest.mark.native]
 
 
 async def held(house: House, job_id: str) -> bool:

@@ -17,7 +17,7 @@ from tests.receivers import Arrival, Receiver, receiver
 from tests.services.api.client import ADMIN
 from tests.waiting import until
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.e2e, pytest.mark.native]
 
 PATH = "/orders"
 ON_BUS = {

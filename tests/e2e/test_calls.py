@@ -34,7 +34,7 @@ from tests.e2e.house import House
 from tests.e2e.test_over_http import Customer
 from tests.waiting import SECONDS, until
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.e2e, pytest.mark.native]
 
 AT_ONCE = RetryPolicy(first_delay_seconds=0.2, factor=1)
 SECRET = f"whsec_{base64.b64encode(bytes(range(32))).decode()}"

@@ -21,7 +21,7 @@ from tests.e2e.house import House
 from tests.e2e.test_first_steps import steps_of
 from tests.waiting import SECONDS, until
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.e2e, pytest.mark.native]
 
 AHEAD, HOUR = datetime(2200, 1, 1, tzinfo=UTC), timedelta(hours=1)
 

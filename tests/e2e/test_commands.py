@@ -11,7 +11,7 @@ from shared.store.jobs.batches import Batches
 from tests.commands import Commands, count_commands
 from tests.e2e.house import House
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.e2e, pytest.mark.native]
 
 COMMANDS = {
     "find batches": 1,  # what the message names

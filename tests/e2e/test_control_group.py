@@ -5,7 +5,7 @@ import pytest
 from shared.domain.push.control_groups import held_out
 from tests.e2e.house import House
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.e2e, pytest.mark.native]
 
 FOUR_DEVICES = "UPDATE {table} SET user_id = 'u' || seq_id % {users}"
 

@@ -13,7 +13,7 @@ from tests.e2e.house import House
 from tests.tiers import and_rarely
 from tests.waiting import until
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.e2e, pytest.mark.native]
 
 TWO_DEVICES = "UPDATE {table} SET user_id = 'u' || (seq_id + 1) / 2"
 

@@ -18,7 +18,7 @@ from tests.e2e.test_bus_by_commands import ON_BUS
 from tests.e2e.test_embedded import Upper, upper
 from tests.services.api.client import ADMIN
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.e2e, pytest.mark.native]
 
 __all__ = ["upper"]
 

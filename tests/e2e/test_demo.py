@@ -23,6 +23,8 @@ from services.embedded.instance import find_running
 from shared.audience import devices
 from tests.tiers import and_rarely
 
+pytestmark = pytest.mark.e2e
+
 SECONDS = 150
 
 

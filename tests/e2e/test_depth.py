@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaProducer
 from services.worker.consumer import Consumer
 from tests.e2e.house import House
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.e2e, pytest.mark.native]
 
 CALLS = 8
 ROOT = Path(__file__).parents[2]

@@ -36,6 +36,8 @@ from tests.e2e.house import Process
 from tests.tiers import and_rarely
 from tests.waiting import SECONDS, until
 
+pytestmark = pytest.mark.e2e
+
 TOPIC = "push-demo_apns-massive"
 
 

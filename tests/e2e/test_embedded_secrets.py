@@ -10,6 +10,8 @@ from tests.e2e.test_embedded import Upper, ended, upper
 from tests.providers.accounts import WHSEC
 from tests.providers.fakes import fake_process
 
+pytestmark = pytest.mark.e2e
+
 __all__ = ["upper"]
 
 

@@ -10,7 +10,7 @@ from tests.bench.fairness import SILENT, late_beside
 from tests.e2e.callees import PAYLOAD, callee
 from tests.e2e.house import House
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.e2e, pytest.mark.native]
 
 TIMEOUT = 10.0
 

@@ -26,7 +26,7 @@ from tests.deploy.manifests import ROOT
 from tests.e2e.test_embedded import customer_of, upper_at
 from tests.waiting import SECONDS, until
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.e2e, pytest.mark.native]
 
 TABS = ("curl", "CLI", "Python")
 

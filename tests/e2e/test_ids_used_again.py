@@ -16,7 +16,7 @@ from tests.e2e.house import House
 from tests.e2e.test_over_http import Customer, an_app, customer, is_completed
 from tests.waiting import until
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.e2e, pytest.mark.native]
 __all__ = ["customer"]
 
 HOUR_NS = 3_600 * 10**9

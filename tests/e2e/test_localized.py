@@ -13,7 +13,7 @@ from shared.domain.jobs.jobs import JobStatus
 from tests.e2e.house import House
 from tests.tiers import and_rarely
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.e2e, pytest.mark.native]
 
 SECOND = 1_000_000_000
 # A user in every zone, and some whose zone nobody knows.

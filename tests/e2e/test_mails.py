@@ -17,7 +17,7 @@ from tests.e2e.house import House
 from tests.e2e.test_over_http import Customer, an_app
 from tests.waiting import SECONDS, until
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.e2e, pytest.mark.native]
 
 
 class Sink:

@@ -21,7 +21,7 @@ from tests.e2e.test_first_steps import steps_of
 from tests.stack import Endpoints
 from tests.waiting import SECONDS, until
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.e2e, pytest.mark.native]
 
 
 class Customer:

@@ -11,7 +11,7 @@ from tests.e2e.house import House
 from tests.queues import QUEUES
 from tests.waiting import until
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.e2e, pytest.mark.native]
 
 SLOW = ",".join(f"send.after_take@{n}=delay:0.1" for n in range(1, 30))
 OF_NOBODY = "6e6f7468-696e-4720-8000-000000000000"

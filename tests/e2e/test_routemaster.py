@@ -25,7 +25,7 @@ from tests.services.api.bus.recorded import CONVERSATION, OF_ROOT, request
 from tests.stack.certificates import Authority
 from tests.waiting import SECONDS, until
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.e2e, pytest.mark.native]
 
 ROOT_KEY = "root-of-the-bus-of-tests"
 ON_BUS = {

@@ -29,7 +29,7 @@ from tests.providers.callbacks import CREDENTIAL, PUBLIC_URL, TOKEN, twilio
 from tests.stack import Endpoints
 from tests.waiting import SECONDS, until
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 NOWHERE = "127.0.0.1:1"
 """Nobody listens on this port."""

@@ -7,6 +7,8 @@ import pytest
 from shared.domain.jobs.batches import SLOTS
 from tests.e2e.house import House
 
+pytestmark = pytest.mark.e2e
+
 DEVICES = (SLOTS + 8) * 1_000 + 500  # more batches than chains
 
 

@@ -15,7 +15,7 @@ from tests.waiting import until
 
 __all__ = ["customer"]
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.e2e, pytest.mark.native]
 
 DEVICES = 1_500
 

@@ -12,7 +12,7 @@ from shared.domain.jobs.tasks import SendBatch
 from tests.e2e.house import House
 from tests.waiting import SECONDS
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.e2e, pytest.mark.native]
 
 
 async def test_the_next_turn_waits_for_the_earlier_one(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from tests.monitoring.expressions import every_expression
 from tests.monitoring.prometheus import Prometheus, scraping
 from tests.waiting import until
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.later("a real Prometheus scrapes processes at work"), pytest.mark.native]
 RULES = ROOT / "monitoring" / "prometheus" / "carillon.rules.yaml"
 DEVICES = 3_000
 SENT = DEVICES * 9 // 10

@@ -32,6 +32,8 @@ from tests.stack.mongodb import at_server
 from tests.store.made import a_job, added
 from tests.waiting import until
 
+pytestmark = pytest.mark.real_mongodb
+
 RESTART_VARIABLE = "CARILLON_TEST_MONGO_RESTART"
 """A shell command that kills the server with SIGKILL and starts it again."""
 KILLS = 60

@@ -31,6 +31,8 @@ from tests.stack.mongodb import at_server
 from tests.stack.server import run_apart
 from tests.store.made import a_job, added
 
+pytestmark = pytest.mark.real_mongodb
+
 DOCUMENTS = 200_000
 """In each large collection."""
 MOST_KEYS = 1_000

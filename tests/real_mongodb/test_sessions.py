@@ -22,6 +22,8 @@ from tests.stack.mongodb import at_server
 from tests.store.made import a_job, added
 from tests.waiting import until
 
+pytestmark = pytest.mark.real_mongodb
+
 _PROGRAM = """
 import sys, time, pymongo
 client = pymongo.MongoClient(sys.argv[1])

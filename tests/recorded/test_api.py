@@ -10,6 +10,8 @@ from tests.recorded.recorder import Recording, check
 from tests.recorded.world import open_world
 from tests.stack import Endpoints
 
+pytestmark = pytest.mark.recorded
+
 
 @pytest.mark.parametrize("subject", SUBJECTS)
 async def test_exchanges(stack: Endpoints, ready_databases: ReadyDatabases, tmp_path: Path, subject: str) -> None:

@@ -11,6 +11,8 @@ from tests.recorded.recorder import Recording, check
 from tests.recorded.world import open_world
 from tests.stack import Endpoints
 
+pytestmark = pytest.mark.recorded
+
 __all__ = ["offered"]
 
 

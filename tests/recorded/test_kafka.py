@@ -15,6 +15,8 @@ from tests.recorded.recorder import Placeholders, check, show
 from tests.stack import Endpoints
 from tests.stream.test_deliveries import admin, topic
 
+pytestmark = pytest.mark.recorded
+
 __all__ = ["admin", "topic"]
 RECORD = b'{"DeviceToken":"t1","Payload":{"aps":{"alert":"Hi"}},"push_expiry":0}'
 

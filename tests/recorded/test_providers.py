@@ -1,10 +1,14 @@
 """Providers of each kind are sent the bytes that were recorded."""
 
+import pytest
+
 from tests.outgoing.receiver import calling
 from tests.providers.accounts import LOOPBACK, NETWORK
 from tests.providers.conftest import CALL_SECONDS, Fakes, fakes, started
 from tests.recorded.recorder import check
 from tests.recorded.sent import provider_text
+
+pytestmark = pytest.mark.recorded
 
 __all__ = ["fakes", "started"]
 KEY = "6650f3a1.00000007.00042~1"

@@ -11,7 +11,7 @@ from tests.recorded.roles import CALLERS, as_tables, record_role
 from tests.recorded.world import World, open_world
 from tests.stack import Endpoints
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.recorded, pytest.mark.asyncio(loop_scope="module")]
 
 Told = dict[str, dict[str, dict[str, str]]]
 

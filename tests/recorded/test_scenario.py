@@ -16,7 +16,7 @@ from tests.recorded.stored import record_store
 from tests.recorded.world import World, open_world
 from tests.stack import Endpoints
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.recorded, pytest.mark.asyncio(loop_scope="module")]
 
 
 @dataclass

@@ -2,11 +2,15 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.ready_databases import ReadyDatabases
 from tests.recorded.recorder import check
 from tests.recorded.server_set import record_server_set
 from tests.recorded.world import open_world
 from tests.stack import Endpoints
+
+pytestmark = pytest.mark.recorded
 
 
 async def test_fields_of_the_server_are_refused_or_ignored(

@@ -17,6 +17,8 @@ from shared.runtime.serving import HttpServer
 from shared.runtime.tls import server_context
 from tests.stack.certificates import Authority
 
+pytestmark = pytest.mark.secure
+
 
 class Certificate:
     """A server's files, and how a client trusts them."""

@@ -30,7 +30,7 @@ from tests.secure.place import CALLBACK_TOPIC, Secure
 from tests.stack import certificates
 from tests.waiting import until
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.secure, pytest.mark.native]
 
 
 async def test_a_job_reaches_every_device_once(house: House, secure: Secure) -> None:

@@ -16,6 +16,8 @@ from shared.runtime.server_settings import TlsSettings
 from shared.store import Store
 from tests.stack.certificates import CLIENT, Authority
 
+pytestmark = pytest.mark.secure
+
 # MongoDB's protocol: length, number, the number that it answers, and kind; then flags, and one document.
 ENVELOPE, HEAD, MESSAGE = struct.Struct("<iiii"), struct.Struct("<iB"), 2013
 PRIMARY = {"ismaster": True, "minWireVersion": 0, "maxWireVersion": 21, "ok": 1}

@@ -19,6 +19,8 @@ from shared.runtime.configuration import load
 from shared.store import Store
 from tests.stack.certificates import Authority
 
+pytestmark = pytest.mark.secure
+
 SECRET = "tell-no-one"
 LETTER = Letter(id="1@example.com", to=("ana@example.com",), subject="s", text="t")
 FAULTS = {

@@ -9,7 +9,7 @@ from tests.secure import servers
 from tests.secure.place import Secure
 from tests.stack import certificates
 
-pytestmark = [pytest.mark.native, pytest.mark.chaos]
+pytestmark = [pytest.mark.secure, pytest.mark.native]
 # What the servers' restarts cut off is found and sent by other lanes this soon.
 SOON_LOST = {"CARILLON_STREAM_TRANSACTION_TIMEOUT_SECONDS": "6", "CARILLON_STREAM_REQUEST_TIMEOUT_SECONDS": "5"}
 

@@ -24,7 +24,7 @@ from tests.stack import Endpoints, certificates
 from tests.stack.kafka import PLAIN_PASSWORD, PLAIN_USER
 
 # Drivers leave a socket to the collector now and then, when they are refused in the middle of a handshake.
-pytestmark = [pytest.mark.native, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
+pytestmark = [pytest.mark.secure, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from tests.security.target import Answer, Target
 from tests.security.tenants import Tenant, Town, who_may
 from tests.tiers import and_rarely
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.native, pytest.mark.usefixtures("judged")]
+pytestmark = [pytest.mark.attack, pytest.mark.asyncio(loop_scope="session"), pytest.mark.usefixtures("judged")]
 
 KIB = 2**10
 MIB = 2**20

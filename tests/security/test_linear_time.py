@@ -64,6 +64,8 @@ from shared.runtime import logs
 from shared.runtime.masking import without_secrets
 from shared.runtime.settings import LogSettings
 
+pytestmark = pytest.mark.attack
+
 MOST_GROWTH = 3.0
 NOTHING_SECONDS = 0.01  # below this the clock tells noise
 TRIES = 8

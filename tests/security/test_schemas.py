@@ -25,7 +25,7 @@ from tests.security.operations import operations
 from tests.security.target import Target
 from tests.security.tenants import Tenant, Town, who_may
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.native, pytest.mark.usefixtures("judged")]
+pytestmark = [pytest.mark.attack, pytest.mark.asyncio(loop_scope="session"), pytest.mark.usefixtures("judged")]
 
 CHECKS = [
     not_a_server_error,

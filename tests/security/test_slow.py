@@ -16,7 +16,7 @@ from tests.security.raw import Wire, head, statuses
 from tests.security.target import Target
 from tests.security.tenants import Town
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.native]
+pytestmark = [pytest.mark.attack, pytest.mark.asyncio(loop_scope="session")]
 
 ENDED_WITHIN = 150.0
 CROWD = 2_000

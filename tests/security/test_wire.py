@@ -8,7 +8,7 @@ from tests.security.raw import Wire, exchange, head, statuses
 from tests.security.target import Target
 from tests.security.tenants import Town
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.native, pytest.mark.usefixtures("judged")]
+pytestmark = [pytest.mark.attack, pytest.mark.asyncio(loop_scope="session"), pytest.mark.usefixtures("judged")]
 
 KIB = 2**10
 MIB = 2**20

@@ -11,6 +11,8 @@ import pytest
 
 from tests.tiers import and_rarely
 
+pytestmark = pytest.mark.later("an interpreter for each process; cli/test_start.py has one of a command")
+
 ROOT = Path(__file__).parents[2]
 # What each process is made of, with servers of production of which none runs.
 BUILD = """

@@ -11,6 +11,8 @@ import pytest
 from tests.stack import MissingPart
 from tests.stack.faketime import WallClock
 
+pytestmark = pytest.mark.later("checks a tool of chaos/test_clock_skewed.py, which waits, too")
+
 _TELL = """
 import sys, time
 for _ in sys.stdin:

@@ -13,6 +13,8 @@ from tests import stack as control
 from tests.rows import rows_of
 from tests.stack.places import CHECKOUT, HOME_VARIABLE
 
+pytestmark = pytest.mark.later("runs pytest on workers of its own")
+
 CONFTEST = """
 import time
 from pathlib import Path

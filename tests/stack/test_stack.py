@@ -24,6 +24,8 @@ from tests.stack.kafka import class_path
 from tests.stack.places import CHECKOUT, HOME_VARIABLE
 from tests.stack.server import Missing
 
+pytestmark = pytest.mark.later("starts, kills and freezes servers of its own")
+
 SECONDS = 150.0
 
 

@@ -221,7 +221,6 @@ def frozen_kafka() -> Iterator[None]:
 
 
 @pytest.mark.alone
-@pytest.mark.chaos
 @pytest.mark.kills_servers
 async def test_a_frozen_kafka_is_given_up_at_the_deadline_and_for_good(stack: Endpoints, topic: str) -> None:
     stream = KafkaStream(KafkaServers(stack.kafka_servers), request_timeout_seconds=1)

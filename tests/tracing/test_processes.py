@@ -17,7 +17,7 @@ from tests.e2e.test_over_http import Customer, an_app
 from tests.tracing.collector import NO_PARENT, Collector
 from tests.waiting import until
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.later("whole processes and a collector"), pytest.mark.native]
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 CALLERS = f"00-{TRACE}-{PARENT}-01"

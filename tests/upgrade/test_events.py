@@ -11,7 +11,7 @@ from tests.e2e.test_over_http import an_app, is_completed
 from tests.upgrade.test_side_by_side import customer_of
 from tests.waiting import until
 
-pytestmark = [pytest.mark.chaos, pytest.mark.native]
+pytestmark = [pytest.mark.upgrade, pytest.mark.native]
 
 
 def doers(job: dict[str, Any]) -> dict[str, set[str | None]]:

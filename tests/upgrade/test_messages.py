@@ -16,7 +16,7 @@ from tests.providers.fakes import fake_process
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import BUCKET, Post, add_app
 
-pytestmark = [pytest.mark.chaos, pytest.mark.native]
+pytestmark = [pytest.mark.upgrade, pytest.mark.native]
 
 MESSAGES = 300
 

@@ -5,7 +5,7 @@ import pytest
 from shared.domain.schema import VERSION
 from tests.e2e.house import House
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.upgrade, pytest.mark.native]
 
 
 async def test_a_process_that_is_too_old_does_not_start(house: House) -> None:

@@ -15,7 +15,7 @@ from tests.e2e.house import House
 from tests.e2e.test_over_http import Customer, an_app, is_completed
 from tests.waiting import SECONDS, until
 
-pytestmark = [pytest.mark.chaos, pytest.mark.native]
+pytestmark = [pytest.mark.upgrade, pytest.mark.native]
 
 DEVICES = 6_000
 STORM_SECONDS = 12.0

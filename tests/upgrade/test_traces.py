@@ -19,7 +19,7 @@ from tests.tracing.collector import collect
 from tests.tracing.test_processes import CALLERS, a_schedule, open_api, tracing
 from tests.waiting import SECONDS, until
 
-pytestmark = [pytest.mark.chaos, pytest.mark.native]
+pytestmark = [pytest.mark.upgrade, pytest.mark.native]
 
 TRACE = f"{CALLERS}@1790000000"
 TASKS: list[Task] = [

@@ -9,6 +9,8 @@ from tests.client.other_languages.languages import PROJECTS
 from tests.stack.openapi_generator import POM
 from tests.stack.places import CHECKOUT
 
+pytestmark = pytest.mark.later("generates and compiles clients in Go and TypeScript")
+
 PAGE = (CHECKOUT / "docs" / "clients.md").read_text("utf-8")
 
 

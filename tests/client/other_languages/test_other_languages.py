@@ -18,7 +18,7 @@ from tests.tiers import and_rarely
 
 __all__ = ["customer", "house"]
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.later("generates and compiles clients in Go and TypeScript"), pytest.mark.native]
 
 DEVICES = 60
 PROGRAM_SECONDS = 150

@@ -10,7 +10,7 @@ import pytest
 
 from tests.contrib.import_marathon.conftest import House
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.imports, pytest.mark.native]
 
 ROOT = str(Path(__file__).parents[4])
 

@@ -13,7 +13,7 @@ from shared.flow.jobs.jobs import start_of
 from tests.contrib.import_marathon.conftest import House, counts
 from tests.contrib.import_marathon.source.source import DAY_NS, PAST
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.imports, pytest.mark.native]
 
 GROUP = str(uuid.UUID(int=7))
 

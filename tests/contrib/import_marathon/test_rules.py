@@ -15,6 +15,8 @@ from carillon_imports.verdicts import AS_BEFORE, BROUGHT, UPDATED, Fate, ImportV
 from shared.domain.errors import Refused
 from shared.domain.jobs.jobs import Job, JobStatus
 
+pytestmark = pytest.mark.imports
+
 NOW = 1_000
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.contrib.import_routemaster.conftest import NewBus
 from tests.contrib.import_routemaster.routemaster import ROOT
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.imports, pytest.mark.native]
 
 COMMAND = (sys.executable, "-m", "services", "import", "routemaster")
 TOKEN = "app--deadbeef"

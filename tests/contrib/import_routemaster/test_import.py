@@ -12,7 +12,7 @@ from shared.domain.errors import Invalid, Unavailable
 from tests.contrib.import_routemaster.conftest import NEW_ROOT, NewBus, counts
 from tests.contrib.import_routemaster.routemaster import ROOT
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.imports, pytest.mark.native]
 
 APP, READER, WORD = "app--deadbeef", "reader:1_x", "word"
 EVENT = {"type": "create", "url": "https://app.example.com/widgets/1"}

@@ -11,6 +11,8 @@ from tests.contrib.import_routemaster.routemaster import ROOT, Routemaster, runn
 from tests.outgoing.receiver import serving_tls
 from tests.stack.certificates import Authority
 
+pytestmark = pytest.mark.imports
+
 
 async def read(old: Routemaster, tls: TlsSettings = NO_FILES) -> OldBus:
     async with open_routemaster(old.url, ROOT, tls) as routemaster:

@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from shared.domain.bus.deliveries import DeliveryStatus
 from shared.domain.bus.subscriptions import SubscriptionStatus
 from shared.store.documents import Document
-from tests.flow.bus_model.promise import Broken, Promise
+from tests.flow.bus_model.promise import Promise
 from tests.flow.bus_model.receivers import ReceiverCall, ReceiverCalls
 from tests.flow.bus_model.weather import BusWeather
+from tests.flow.simulated.worlds import Broken
 
 _NOTICED_WITHIN = 8.0
 """Seconds in which a worker that is at work notices that a subscription is not to be called any more: it looks every

@@ -4,9 +4,6 @@ A cut that does not compare its cursor is no fault alone: the ids of its deliver
 are gone ("cut without cursor" takes all three away). A settlement that does not compare its cursor is not found yet.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
-
 from services.fanout.fan_out import FanOut
 from services.worker.bus.queue_calls import QueueCalls
 from shared.domain.bus import cutting
@@ -21,32 +18,10 @@ from shared.store.bus.wake_ups import WakeUps
 from tests.flow.bus_model import flaws
 from tests.flow.bus_model.promise import Promise
 from tests.flow.bus_model.weather import BusWeather
-from tests.flow.bus_model.world import Failure, World
-from tests.flow.simulated.database import Database
-from tests.flow.simulated.seeds import find_failing
+from tests.flow.bus_model.world import World
+from tests.flow.simulated.worlds import mutants_of
 
-
-class Mutant(NamedTuple):
-    """What is broken; the promises of which one breaks first; how it is broken (target, name, other value); and a seed
-    that shows it, in the weather that it draws or in this one."""
-
-    what: str
-    breaks: frozenset[Promise]
-    changes: Sequence[tuple[Any, str, Any]]
-    seed: int
-    weather: BusWeather | None
-
-    def find(self, database: Database, seeds: Iterable[int]) -> tuple[int, Failure] | None:
-        """The first of these seeds that shows it, and how."""
-        return find_failing(seeds, self.changes, lambda seed: World(database, seed, self.weather).run(), Failure)
-
-
-def _mutant(
-    what: str, breaks: str, *changes: tuple[Any, str, Any], seed: int = 0, weather: BusWeather | None = None
-) -> Mutant:
-    return Mutant(what, frozenset(Promise[name] for name in breaks.split()), changes, seed, weather)
-
-
+_mutant = mutants_of(World, Promise)
 _FAIR = BusWeather(length=150)
 _REBALANCES = BusWeather(length=500, uneven=True, rebalance=0.1, sleeps=0.05)
 _LATE_CUTS = BusWeather(length=400, uneven=True, late=0.03, sleeps=0.05, focus="bus_cuts.cut")

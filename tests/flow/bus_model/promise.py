@@ -21,11 +21,3 @@ class Promise(StrEnum):
     UNACCEPTED = "an accepted event is not in the log"
     NEVER = "not delivered in the end"
     FAULT = "a fault of ours"
-
-
-class Broken(Exception):
-    """A promise is broken: which, and how."""
-
-    def __init__(self, promise: Promise, detail: object) -> None:
-        super().__init__(f"{promise}: {detail}")
-        self.promise = promise

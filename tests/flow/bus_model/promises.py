@@ -15,9 +15,10 @@ from shared.domain.errors import CarillonError
 from shared.store.documents import Document
 from tests.flow.bus_model.call_promises import CallPromises
 from tests.flow.bus_model.processes import BusServers
-from tests.flow.bus_model.promise import Broken, Promise
+from tests.flow.bus_model.promise import Promise
 from tests.flow.bus_model.weather import BusWeather
 from tests.flow.simulated.simulation import Step
+from tests.flow.simulated.worlds import Broken
 
 Place = tuple[str, int]
 """A partition, and where in it."""

@@ -2,18 +2,18 @@
 
 from random import Random
 
-from msgspec import Struct
 from msgspec.structs import asdict, replace
+
+from tests.flow.simulated.worlds import Troubles
 
 _RATES = (0.003, 0.01, 0.03, 0.1)
 _LENGTHS = (150, 300, 500)
 _NO_TROUBLES = {"length", "uneven", "alone", "focus", "click", "rebalance"}
-_FOCUSED = 8
 _OFTEN = {"slow": 5, "lost": 5, "away": 5, "refuses": 5, "purged": 3}
 """What is drawn seldom, since few steps may meet it, comes more often then."""
 
 
-class BusWeather(Struct, frozen=True, kw_only=True):
+class BusWeather(Troubles, frozen=True, kw_only=True):
     """The chance of each trouble, at each step or each choice where it may come. Troubles end after `length` choices.
 
     - Of a step, the reply is lost: it was `unasked` or `unanswered`, or comes `late`; more often where the name of the
@@ -31,7 +31,6 @@ class BusWeather(Struct, frozen=True, kw_only=True):
     length: int = 0
     uneven: bool = False
     alone: bool = False
-    focus: str = ""
     click: float = 0.0
     rebalance: float = 0.0
     unasked: float = 0.0
@@ -58,13 +57,6 @@ class BusWeather(Struct, frozen=True, kw_only=True):
     def is_punctual(self) -> bool:
         """Whether nobody stands still while time passes: then leases tell who is at work."""
         return not (self.sleeps or self.hurry or self.lag)
-
-    def strikes(self, trouble: str, chance: Random, *, at: str = "") -> bool:
-        """Whether this trouble comes now, at this step."""
-        rate: float = getattr(self, trouble)
-        if self.focus and at.startswith(self.focus):
-            rate *= _FOCUSED
-        return rate > 0 and chance.random() < rate
 
     def clear_up(self) -> "BusWeather":
         """The same without any trouble."""

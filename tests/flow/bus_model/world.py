@@ -1,26 +1,20 @@
 """The world of one seed: publishers, subscriptions, processes and trouble, until everything is delivered."""
 
-import asyncio
-from collections.abc import Iterator
-from random import Random
-
-from msgspec import Struct
-
 from shared.domain.bus.subscriptions import SubscriptionStatus
 from shared.flow.bus.subscribing import Subscribing, SubscriptionQuotas
 from shared.secrets import KeyRing
 from tests.flow.bus_model import users
 from tests.flow.bus_model.processes import BusServers, bus, components
-from tests.flow.bus_model.promise import Broken, Promise
+from tests.flow.bus_model.promise import Promise
 from tests.flow.bus_model.promises import Promises
 from tests.flow.bus_model.receivers import ReceiverCalls
 from tests.flow.bus_model.users import KEYS, VERBS, Ask, PlannedEvent, draw_ask, draw_wish
 from tests.flow.bus_model.weather import BusWeather, draw
 from tests.flow.push_model.processes import ModelClock
 from tests.flow.simulated.database import Database
-from tests.flow.simulated.fixed import fixed
-from tests.flow.simulated.simulation import Process, Simulation
+from tests.flow.simulated.simulation import Process
 from tests.flow.simulated.steps import finish
+from tests.flow.simulated.worlds import Broken, SimulatedWorld
 from tests.queues import QUEUES
 from tests.store.bus.made_subscriptions import no_log
 
@@ -28,61 +22,25 @@ PATIENCE_SECONDS = 900.0
 """After the end of all troubles: what is not delivered by then never will be."""
 
 MOST_CHOICES = 30_000
-_TURNS_OF_THE_END = 20
 _RESTART = (0.0, 0.0, 5.0, 20.0)
 _LAGS = (0.002, 0.01, 0.05)
 _EVENTS = (6, 14)
 _QUOTAS = SubscriptionQuotas(per_namespace=10, topics=10)
 
 
-class Failure(AssertionError):
-    """A broken promise, with the seed and the way to it."""
-
-    def __init__(self, seed: int, broken: Broken, weather: BusWeather, trace: Iterator[str]) -> None:
-        super().__init__("\n".join([f"seed {seed}: {broken}", str(weather), *trace]))
-        self.promise = broken.promise
-
-
-class Run(Struct, frozen=True):
-    """What a seed came to."""
-
-    choices: int
-    weather: BusWeather
-    trace: list[str]
-
-
-class World:
+class World(SimulatedWorld):
     """Everything of one seed."""
 
+    weather: BusWeather
+
     def __init__(self, database: Database, seed: int, weather: BusWeather | None = None) -> None:
-        self.chance = Random(seed)
-        self.seed = seed
-        self.weather = weather or draw(self.chance)
-        self.simulation = Simulation(self.chance, self.weather)
-        self.simulation.choose = self._choose
-        self.simulation.rest = self._rest
+        super().__init__(seed, weather, draw)
         loop = self.simulation.loop
         receivers = ReceiverCalls(self.chance, loop.time, self.simulation.strikes)
         self.servers = BusServers(database, ModelClock(loop.time), receivers, self.chance)
         self.promises = Promises(self.servers, self.weather, loop.time)
         self.simulation.check = self.promises.check
         self._events = [PlannedEvent(number, self.chance) for number in range(self.chance.randint(*_EVENTS))]
-        self._finished: asyncio.Future[None] | None = None
-        self._users = 0
-        self._over_at: float | None = None
-
-    def run(self) -> Run:
-        """All of it. Raises `Failure`."""
-        simulation = self.simulation
-        with fixed(self.seed, 2, simulation.loop.time, self.promises.log):
-            try:
-                self._begin()
-                simulation.loop.run_until_complete(self._finish())
-            except Broken as broken:
-                raise Failure(self.seed, broken, self.weather, iter(simulation.trace)) from None
-            finally:
-                self._end()
-        return Run(simulation.choices, self.weather, list(simulation.trace))
 
     def _begin(self) -> None:
         database = self.servers.database
@@ -98,20 +56,6 @@ class World:
             for name in names:
                 self._start(f"{kind} {name}")
         self._start("publisher")
-
-    def _end(self) -> None:
-        """Nothing may be left of it, whatever it came to."""
-        loop = self.simulation.loop
-        for process in list(self.simulation.processes):
-            process.die()
-        for _ in range(_TURNS_OF_THE_END):
-            loop.call_soon(loop.stop)
-            loop.run_forever()
-        loop.close()
-
-    async def _finish(self) -> None:
-        self._finished = asyncio.get_running_loop().create_future()
-        await self._finished
 
     def _start(self, name: str) -> None:
         """A process of the product, or the publisher."""
@@ -174,13 +118,6 @@ class World:
         self._users += 1
         self._act(f"user {self._users}", key, draw_ask(verb, key, queue, self.chance))
 
-    def _clear_up(self) -> None:
-        """The troubles end."""
-        self._over_at = self.simulation.loop.now
-        self.simulation.weather = self.weather.clear_up()
-        self.simulation.wake_all()
-        self.simulation.trace.add(self._over_at, "", "all troubles end")
-
     def _rest(self) -> None:
         """Nobody can go on but with time: all is over, or has to be helped."""
         if self._over_at is None or self._events or self.simulation.late:
@@ -194,9 +131,3 @@ class World:
         else:
             for key in paused:
                 self._act("helper", key, users.resume(key))
-
-    def _close(self) -> None:
-        self.promises.check_end()
-        assert self._finished is not None
-        if not self._finished.done():
-            self._finished.set_result(None)

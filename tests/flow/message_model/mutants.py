@@ -7,9 +7,6 @@ have to become one if that were removed:
 - Recovery judges a worker's own entries too. It comes before the worker writes any, or when all its calls have ended.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
-
 from services.worker.messages import entries
 from services.worker.messages.dispatch import Dispatch
 from services.worker.messages.entries import EntryWriter
@@ -26,32 +23,10 @@ from tests.flow.message_model import flaws
 from tests.flow.message_model import world as worlds
 from tests.flow.message_model.promises import Promise
 from tests.flow.message_model.weather import MessageWeather
-from tests.flow.message_model.world import Failure, World
-from tests.flow.simulated.database import Database
-from tests.flow.simulated.seeds import find_failing
+from tests.flow.message_model.world import World
+from tests.flow.simulated.worlds import mutants_of
 
-
-class Mutant(NamedTuple):
-    """What is broken; the promises of which one breaks first; how it is broken (target, name, other value); and a seed
-    that shows it, in the weather that it draws or in this one."""
-
-    what: str
-    breaks: frozenset[Promise]
-    changes: Sequence[tuple[Any, str, Any]]
-    seed: int
-    weather: MessageWeather | None
-
-    def find(self, database: Database, seeds: Iterable[int]) -> tuple[int, Failure] | None:
-        """The first of these seeds that shows it, and how."""
-        return find_failing(seeds, self.changes, lambda seed: World(database, seed, self.weather).run(), Failure)
-
-
-def _mutant(
-    what: str, breaks: str, *changes: tuple[Any, str, Any], seed: int = 0, weather: MessageWeather | None = None
-) -> Mutant:
-    return Mutant(what, frozenset(Promise[name] for name in breaks.split()), changes, seed, weather)
-
-
+_mutant = mutants_of(World, Promise)
 _DEATHS = MessageWeather(length=120, patience=2.0, dies=0.03, slow=0.3, lost=0.1, unanswered=0.01)
 _SLEEPS = MessageWeather(length=120, patience=2.0, sleeps=0.06, doubled=0.05, slow=0.2, uneven=True)
 _LONG_SLEEPS = MessageWeather(length=200, patience=2.0, sleeps=0.1, doubled=0.1, slow=0.5, uneven=True)

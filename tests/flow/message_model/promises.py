@@ -24,6 +24,7 @@ from tests.flow.message_model.provider import ProviderCall
 from tests.flow.message_model.rates import Rates
 from tests.flow.message_model.weather import MessageWeather
 from tests.flow.simulated.simulation import Step
+from tests.flow.simulated.worlds import Broken
 
 _STOPS_WITHIN_SECONDS = 1.0
 _FED_WITHIN_SECONDS = 0.1
@@ -49,14 +50,6 @@ class Promise(StrEnum):
     DEAF = "a job sends though it does not run"
     NEVER = "not settled in the end"
     FAULT = "a fault of ours"
-
-
-class Broken(Exception):
-    """A promise is broken: which, and how."""
-
-    def __init__(self, promise: Promise, detail: object) -> None:
-        super().__init__(f"{promise}: {detail}")
-        self.promise = promise
 
 
 class _Calls(Struct):

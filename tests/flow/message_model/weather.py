@@ -2,14 +2,15 @@
 
 from random import Random
 
-from msgspec import Struct
 from msgspec.structs import asdict, replace
+
+from tests.flow.simulated.worlds import Troubles
 
 _RATES = (0.003, 0.01, 0.03, 0.1)
 _LENGTHS = (60, 120, 200)
 
 
-class MessageWeather(Struct, frozen=True, kw_only=True):
+class MessageWeather(Troubles, frozen=True, kw_only=True):
     """The chance of each trouble, at each step or each choice where it may come. Troubles end after `length` choices.
 
     - Of a step, the reply is lost: it was `unasked` or `unanswered`, or comes `late`; more often where the name of the
@@ -34,7 +35,6 @@ class MessageWeather(Struct, frozen=True, kw_only=True):
     early: bool = False
     crowded: bool = False
     shared: bool = False
-    focus: str = ""
     news: float = 0.0
     click: float = 0.0
     unasked: float = 0.0
@@ -60,13 +60,6 @@ class MessageWeather(Struct, frozen=True, kw_only=True):
         """Whether there is no trouble at all. Users and news are free to come."""
         return not any(getattr(self, name) for name in _TROUBLES)
 
-    def strikes(self, trouble: str, chance: Random, *, at: str = "") -> bool:
-        """Whether this trouble comes now, at this step."""
-        rate: float = getattr(self, trouble)
-        if self.focus and at.startswith(self.focus):
-            rate *= _FOCUSED
-        return rate > 0 and chance.random() < rate
-
     def clear_up(self) -> "MessageWeather":
         """The same without any trouble."""
         return replace(self, click=0.0, **dict.fromkeys(_TROUBLES, 0.0))
@@ -74,7 +67,6 @@ class MessageWeather(Struct, frozen=True, kw_only=True):
 
 _NO_TROUBLES = {"length", "patience", "uneven", "early", "crowded", "shared", "focus", "news", "click"}
 _TROUBLES = tuple(name for name in asdict(MessageWeather()) if name not in _NO_TROUBLES)
-_FOCUSED = 8
 _OFTEN = {"slow": 5, "lost": 5, "busy": 3, "away": 5, "refuses": 5, "purged": 3, "another_clock": 0.3}
 """What is drawn seldom, since few steps may meet it, comes more often then."""
 

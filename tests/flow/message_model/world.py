@@ -1,12 +1,10 @@
 """The world of one seed: accounts, jobs, processes and trouble, until everything has settled."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from functools import partial
-from random import Random
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from services.parts import Parts
@@ -24,20 +22,19 @@ from shared.store.messages.ledger import EntryChange, WriteResult
 from tests.flow.message_model import processes
 from tests.flow.message_model.people import APP, COLUMN, People
 from tests.flow.message_model.processes import BEGINNING, DatabaseClock, Servers, settings_for
-from tests.flow.message_model.promises import Broken, Promise, Promises
+from tests.flow.message_model.promises import Promise, Promises
 from tests.flow.message_model.provider import KIND, ModelProvider, Told
 from tests.flow.message_model.weather import MessageWeather, draw
 from tests.flow.simulated.database import Database
-from tests.flow.simulated.fixed import fixed
-from tests.flow.simulated.simulation import Process, Simulation
+from tests.flow.simulated.simulation import Process
 from tests.flow.simulated.steps import finish
+from tests.flow.simulated.worlds import Broken, Run, SimulatedWorld
 from tests.queues import QUEUES
 
 PATIENCE_SECONDS = 3_600.0
 """After the end of all troubles: what has not settled by then never will."""
 
 MOST_CHOICES = 30_000
-_TURNS_OF_THE_END = 20
 _RESTART = (0.0, 0.0, 5.0, 60.0)
 _LAGS = (0.002, 0.01, 0.05)
 _RATES = (0.5, 1.5, 4.0, 10.0, 40.0)
@@ -48,32 +45,15 @@ _RESENT = (MessageState.FAILED, MessageState.UNSENT, MessageState.UNKNOWN)
 ANA = Doer("user", "ana@example.com")
 
 
-class Failure(AssertionError):
-    """A broken promise, with the seed and the way to it."""
-
-    def __init__(self, seed: int, broken: Broken, weather: MessageWeather, trace: Iterator[str]) -> None:
-        super().__init__("\n".join([f"seed {seed}: {broken}", str(weather), *trace]))
-        self.promise = broken.promise
-
-
-class Run(Struct, frozen=True):
-    """What a seed came to."""
-
-    choices: int
-    weather: MessageWeather
-    trace: list[str]
-
-
-class World:
+class World(SimulatedWorld):
     """Everything of one seed."""
 
+    weather: MessageWeather
+
     def __init__(self, database: Database, seed: int, weather: MessageWeather | None = None) -> None:
-        self.chance = Random(seed)
-        self.seed = seed
-        self.weather = weather or draw(self.chance)
-        self.simulation = Simulation(self.chance, self.weather if self.weather.early else self.weather.clear_up())
-        self.simulation.choose = self._choose
-        self.simulation.rest = self._rest
+        super().__init__(seed, weather, draw)
+        if not self.weather.early:
+            self.simulation.weather = self.weather.clear_up()
         loop = self.simulation.loop
         self.clock = DatabaseClock(loop.time)
         accounts, jobs, most = ((1,), (2,), 12) if self.weather.crowded else ((1, 1, 2), (1, 1, 2), 6)
@@ -86,28 +66,13 @@ class World:
         self.promises = Promises(self.servers, self.weather, loop.time)
         self.simulation.check = self.promises.check
         self._workers = self.chance.choice((1, 2, 2))
-        self._finished: asyncio.Future[None] | None = None
-        self._users = 0
         self._retries = self.chance.randint(0, _RETRIES)
-        self._over_at: float | None = None
         self._begun = 0
 
     def run(self) -> Run:
-        """All of it. Raises `Failure`."""
-        simulation = self.simulation
-        with (
-            fixed(self.seed, 2, simulation.loop.time, self.promises.log),
-            processes.tables_of_the_model(),
-            processes.shared_blocks(self.chance) if self.weather.shared else nullcontext(),
-        ):
-            try:
-                self._begin()
-                simulation.loop.run_until_complete(self._finish())
-            except Broken as broken:
-                raise Failure(self.seed, broken, self.weather, iter(simulation.trace)) from None
-            finally:
-                self._end()
-        return Run(simulation.choices, self.weather, list(simulation.trace))
+        shared = processes.shared_blocks(self.chance) if self.weather.shared else nullcontext()
+        with processes.tables_of_the_model(), shared:
+            return super().run()
 
     def _draw_credential(self, name: str) -> Credential:
         chance = self.chance
@@ -167,20 +132,6 @@ class World:
         self._start("scheduler")
         for job in self.jobs:
             self._start(f"client {job.id}")
-
-    def _end(self) -> None:
-        """Nothing may be left of it, whatever it came to."""
-        loop = self.simulation.loop
-        for process in list(self.simulation.processes):
-            process.die()
-        for _ in range(_TURNS_OF_THE_END):
-            loop.call_soon(loop.stop)
-            loop.run_forever()
-        loop.close()
-
-    async def _finish(self) -> None:
-        self._finished = asyncio.get_running_loop().create_future()
-        await self._finished
 
     def _start(self, name: str) -> None:
         """A process; or a client, which posts its job until somebody answers."""
@@ -269,13 +220,6 @@ class World:
         states = self.chance.sample(_RESENT, self.chance.randint(1, len(_RESENT)))
         return partial(_take_up, job, states)
 
-    def _clear_up(self) -> None:
-        """The troubles end."""
-        self._over_at = self.simulation.loop.now
-        self.simulation.weather = self.weather.clear_up()
-        self.simulation.wake_all()
-        self.simulation.trace.add(self._over_at, "", "all troubles end")
-
     def _rest(self) -> None:
         """Nobody can go on but with time: all is over, or has to be helped."""
         if self.promises.all_closed and not self.simulation.late and not self.simulation.waiting:
@@ -293,10 +237,7 @@ class World:
             self._users += 1
             self._act(f"user {self._users}", self._retry(self.chance.choice(self.jobs)))
             return
-        self.promises.check_end()
-        assert self._finished is not None
-        if not self._finished.done():
-            self._finished.set_result(None)
+        super()._close()
 
     def _help(self) -> None:
         for credential in self.credentials:

@@ -10,9 +10,6 @@ would have to become one if that were removed:
   both away).
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
-
 from services.worker.jobs.mail import Mailer
 from services.worker.push.send import Sender
 from shared.flow.jobs.breaker import Breaker
@@ -27,32 +24,10 @@ from tests.flow.push_model import flaws
 from tests.flow.push_model.promise import Promise
 from tests.flow.push_model.stream import ModelLane, ModelStream
 from tests.flow.push_model.weather import Weather
-from tests.flow.push_model.world import Failure, World
-from tests.flow.simulated.database import Database
-from tests.flow.simulated.seeds import find_failing
+from tests.flow.push_model.world import World
+from tests.flow.simulated.worlds import mutants_of
 
-
-class Mutant(NamedTuple):
-    """What is broken; the promises of which one breaks first; how it is broken (class, method, other method); and a
-    seed that shows it, in the weather that it draws or in this one."""
-
-    what: str
-    breaks: frozenset[Promise]
-    changes: Sequence[tuple[Any, str, Any]]
-    seed: int
-    weather: Weather | None
-
-    def find(self, database: Database, seeds: Iterable[int]) -> tuple[int, Failure] | None:
-        """The first of these seeds that shows it, and how."""
-        return find_failing(seeds, self.changes, lambda seed: World(database, seed, self.weather).run(), Failure)
-
-
-def _mutant(
-    what: str, breaks: str, *changes: tuple[Any, str, Any], seed: int, weather: Weather | None = None
-) -> Mutant:
-    return Mutant(what, frozenset(Promise[name] for name in breaks.split()), changes, seed, weather)
-
-
+_mutant = mutants_of(World, Promise)
 _COMMITS = Weather(
     length=200,
     uneven=True,

@@ -24,11 +24,3 @@ class Promise(StrEnum):
     UNTOLD = "a move of a job has no mail"
     REPEATED = "a mail is sent once more without need"
     FAULT = "a fault of ours"
-
-
-class Broken(Exception):
-    """A promise is broken: which, and how."""
-
-    def __init__(self, promise: Promise, detail: object) -> None:
-        super().__init__(f"{promise}: {detail}")
-        self.promise = promise

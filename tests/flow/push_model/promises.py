@@ -22,11 +22,12 @@ from shared.domain.jobs.jobs import JobStatus
 from shared.store.documents import Document
 from tests.flow.push_model.devices import PoisonedError
 from tests.flow.push_model.processes import MARGIN_SECONDS, TRANSACTION_SECONDS, Servers
-from tests.flow.push_model.promise import Broken, Promise
+from tests.flow.push_model.promise import Promise
 from tests.flow.push_model.side_promises import SidePromises
 from tests.flow.push_model.transactions import Marker, Sent
 from tests.flow.push_model.weather import Weather
 from tests.flow.simulated.simulation import Step
+from tests.flow.simulated.worlds import Broken
 
 _SENDING = BatchStatus.SENDING
 _IN_FLIGHT = {BatchStatus.QUEUED, _SENDING}

@@ -12,10 +12,11 @@ from shared.domain.jobs.mails import MailKind, letter_id
 from shared.domain.push.feedback import CountedPush, read
 from shared.store.documents import Document
 from tests.flow.push_model.processes import MOST_FAILED, Servers
-from tests.flow.push_model.promise import Broken, Promise
+from tests.flow.push_model.promise import Promise
 from tests.flow.push_model.receivers import FEEDBACK_TOPIC, MAIL_DOMAIN
 from tests.flow.push_model.weather import Weather
 from tests.flow.simulated.simulation import Step
+from tests.flow.simulated.worlds import Broken
 
 _MOVABLE = {"pause": PAUSABLE, "resume": RESUMABLE, "stop": STOPPABLE}
 _MAILS = {JobStatus.TRIPPED: MailKind.TRIPPED, JobStatus.COMPLETED: MailKind.COMPLETED}

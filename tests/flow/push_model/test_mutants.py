@@ -6,7 +6,7 @@ from tests.flow.push_model.mutants import MUTANTS
 from tests.flow.push_model.world import World
 from tests.flow.simulated.database import Database
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.mutants, pytest.mark.native]
 
 ENOUGH = 200
 """Seeds to look through where the known one does not show it any more, since the product takes other steps by now.

@@ -2,14 +2,15 @@
 
 from random import Random
 
-from msgspec import Struct
 from msgspec.structs import asdict, replace
+
+from tests.flow.simulated.worlds import Troubles
 
 _RATES = (0.003, 0.01, 0.03, 0.1)
 _LENGTHS = (100, 200, 400)
 
 
-class Weather(Struct, frozen=True, kw_only=True):
+class Weather(Troubles, frozen=True, kw_only=True):
     """The chance of each trouble, at each step or each choice where it may come. Troubles end after `length` choices.
 
     - Of a step, the reply is lost: it was `unasked` or `unanswered`, or comes `late`; more often where the name of the
@@ -31,7 +32,6 @@ class Weather(Struct, frozen=True, kw_only=True):
     patience: float = 20.0
     uneven: bool = False
     small: bool = False
-    focus: str = ""
     unasked: float = 0.0
     unanswered: float = 0.0
     late: float = 0.0
@@ -67,13 +67,6 @@ class Weather(Struct, frozen=True, kw_only=True):
         """Whether there is no trouble at all. Users and devices are free to come."""
         return not self._any_but()
 
-    def strikes(self, trouble: str, chance: Random, *, at: str = "") -> bool:
-        """Whether this trouble comes now, at this step."""
-        rate: float = getattr(self, trouble)
-        if self.focus and at.startswith(self.focus):
-            rate *= _FOCUSED
-        return rate > 0 and chance.random() < rate
-
     def clear_up(self) -> "Weather":
         """The same without any trouble."""
         return replace(self, **dict.fromkeys((*_TROUBLES, "click", "join"), 0.0))
@@ -87,7 +80,6 @@ _NO_TROUBLES = {
     "mailed",
 }  # fmt: skip
 _TROUBLES = tuple(name for name in asdict(Weather()) if name not in _NO_TROUBLES)
-_FOCUSED = 8
 _OFTEN = {"refused": 10, "final": 50, "lag": 10, "purged": 3}
 """What is drawn seldom, since few steps may meet it, comes more often then."""
 

@@ -2,12 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from random import Random
 from typing import Any
-
-from msgspec import Struct
 
 from services.parts.jobs.common import JobsPart
 from shared.domain.errors import CarillonError, Conflict, Unavailable
@@ -19,14 +16,14 @@ from shared.runtime.bus_settings import BusSettings
 from tests.flow.push_model import processes
 from tests.flow.push_model.devices import PushTable
 from tests.flow.push_model.processes import BEGINNING, ModelClock, Servers, settings_for
-from tests.flow.push_model.promise import Broken, Promise
+from tests.flow.push_model.promise import Promise
 from tests.flow.push_model.promises import Promises
 from tests.flow.push_model.side_promises import SidePromises
 from tests.flow.push_model.weather import Weather, draw
 from tests.flow.simulated.database import Database
-from tests.flow.simulated.fixed import fixed
-from tests.flow.simulated.simulation import Process, Simulation, Step
+from tests.flow.simulated.simulation import Process, Step
 from tests.flow.simulated.steps import finish
+from tests.flow.simulated.worlds import Broken, SimulatedWorld
 from tests.queues import QUEUES
 
 APP = "shop"
@@ -35,42 +32,22 @@ PATIENCE_SECONDS = 3_600.0
 
 MOST_CHOICES = 30_000
 _MOST_DEVICES = 20
-_TURNS_OF_THE_END = 20
 _RESTART = (0.0, 0.0, 5.0, 60.0)
 _GROUP_ID = "00000000-0000-4000-8000-000000000001"
 _WHOLE_GROUPS = 0.6
 _LATER_ZONES = (0, 0, 20)
 
 
-class Failure(AssertionError):
-    """A broken promise, with the seed and the way to it."""
-
-    def __init__(self, seed: int, broken: Broken, weather: Weather, trace: Iterator[str]) -> None:
-        super().__init__("\n".join([f"seed {seed}: {broken}", str(weather), *trace]))
-        self.promise = broken.promise
-
-
-class Run(Struct, frozen=True):
-    """What a seed came to."""
-
-    choices: int
-    weather: Weather
-    trace: list[str]
-
-
-class World:
+class World(SimulatedWorld):
     """Everything of one seed."""
 
+    weather: Weather
+
     def __init__(self, database: Database, seed: int, weather: Weather | None = None) -> None:
-        self.chance = Random(seed)
-        self.seed = seed
-        self.weather = weather or draw(self.chance)
+        super().__init__(seed, weather, draw)
         self.slots = self.chance.choice((1, 2, 2, 2, 3))
         devices, jobs = ((2, 4), 1) if self.weather.small else ((3, 10), self.chance.choice((1, 1, 2)))
-        self.simulation = Simulation(self.chance, self.weather)
-        self.simulation.choose = self._choose
         self.simulation.check = self._check
-        self.simulation.rest = self._rest
         self.clock = ModelClock(self.simulation.loop.time)
         self.devices = PushTable([10 * number for number in range(1, 1 + self.chance.randint(*devices))])
         self.servers = Servers(database, self.devices, self.clock, self._hear)
@@ -86,22 +63,6 @@ class World:
             SidePromises(self.servers, self.weather, self.simulation.struck),
         )
         self._spoil_devices()
-        self._finished: asyncio.Future[None] | None = None
-        self._users = 0
-        self._over_at: float | None = None
-
-    def run(self) -> Run:
-        """All of it. Raises `Failure`."""
-        simulation = self.simulation
-        with fixed(self.seed, self.slots, simulation.loop.time, self.promises.log):
-            try:
-                self._begin()
-                simulation.loop.run_until_complete(self._finish())
-            except Broken as broken:
-                raise Failure(self.seed, broken, self.weather, iter(simulation.trace)) from None
-            finally:
-                self._end()
-        return Run(simulation.choices, self.weather, list(simulation.trace))
 
     def _begin(self) -> None:
         database = self.servers.database
@@ -118,20 +79,6 @@ class World:
                 self._start(f"feedback {number}")
         for name in ("group",) if self.group is not None else (job.id for job in self.jobs):
             self._start(f"client {name}")
-
-    def _end(self) -> None:
-        """Nothing may be left of it, whatever it came to."""
-        loop = self.simulation.loop
-        for process in list(self.simulation.processes):
-            process.die()
-        for _ in range(_TURNS_OF_THE_END):
-            loop.call_soon(loop.stop)
-            loop.run_forever()
-        loop.close()
-
-    async def _finish(self) -> None:
-        self._finished = asyncio.get_running_loop().create_future()
-        await self._finished
 
     def _start(self, name: str) -> None:
         """A process; or a client, which posts its job until somebody answers."""
@@ -228,12 +175,8 @@ class World:
                 self.devices.add(key)
 
     def _clear_up(self) -> None:
-        """The troubles end."""
-        self._over_at = self.simulation.loop.now
-        self.simulation.weather = self.weather.clear_up()
-        self.simulation.wake_all()
+        super()._clear_up()
         self.servers.kafka.show_all()
-        self.simulation.trace.add(self._over_at, "", "all troubles end")
 
     def _check(self, step: Step | None, result: Any) -> None:
         self.servers.kafka.expire(self.simulation.loop.now)
@@ -242,10 +185,7 @@ class World:
     def _rest(self) -> None:
         """Nobody can go on but with time: all is over, or has to be helped."""
         if self.promises.is_all_done and not self.simulation.late and not self.simulation.waiting:
-            self.promises.check_end()
-            assert self._finished is not None
-            if not self._finished.done():
-                self._finished.set_result(None)
+            self._close()
         elif self._over_at is None:
             return
         elif self.simulation.loop.now > self._over_at + PATIENCE_SECONDS:

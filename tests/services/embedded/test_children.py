@@ -20,6 +20,8 @@ from services.embedded.servers import Child, MongoDbChild, PostgreSqlChild
 from shared.domain.errors import Unavailable
 from tests.waiting import until
 
+pytestmark = pytest.mark.later("starts and kills servers; e2e/test_embedded.py has them at work")
+
 CHECKOUT = Path(__file__).resolve().parents[3]
 C = TypeVar("C", bound=Child)
 MAKERS = [MongoDbChild, PostgreSqlChild]

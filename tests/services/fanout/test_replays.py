@@ -35,7 +35,7 @@ from shared.stream.kafka import KafkaStream
 from tests.services.fanout.fanning_out import SMALL, Wakes, collected, fanning_out, got, log_ends, make_log, publish
 from tests.store.bus.made_subscriptions import add, change
 
-pytestmark = pytest.mark.native
+pytestmark = pytest.mark.later("replays; the bus's model has deaths, and test_fan_out.py its promise")
 
 IDS = [str(number) for number in range(60)]
 HOUR = timedelta(hours=1)

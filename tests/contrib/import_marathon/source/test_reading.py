@@ -9,7 +9,7 @@ from carillon_imports.marathon.source import MAX_JSON_BYTES, PAGE, JobRow, Templ
 from shared.domain.errors import CarillonError, Invalid, Unavailable
 from tests.contrib.import_marathon.source.source import Source
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.imports, pytest.mark.native]
 
 
 async def the_job(url: str) -> JobRow:

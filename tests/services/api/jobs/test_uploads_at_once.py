@@ -16,7 +16,7 @@ from tests.services.api.conftest import House
 from tests.services.api.http.test_service import rebuilt
 from tests.services.api.jobs.in_parts import LARGE, content_of, known_of, put
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.later("waits for time-outs of a whole upload"), pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest_asyncio.fixture(loop_scope="module")

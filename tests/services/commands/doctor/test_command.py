@@ -17,6 +17,8 @@ from tests.cli.terminals import read_terminal
 from tests.services.commands.doctor.patient import Patient
 from tests.stack.faketime import WallClock
 
+pytestmark = pytest.mark.faulty_server
+
 SECONDS = 50.0
 NOBODY = {
     f"CARILLON_{name}": url
@@ -106,7 +108,6 @@ def test_a_terminal_has_colours_unless_it_wants_none(no_color: str, *, coloured:
 
 
 @pytest.mark.native
-@pytest.mark.chaos
 @pytest.mark.alone
 @pytest.mark.kills_servers
 async def test_frozen_servers_are_told_and_not_waited_for(patient: Patient) -> None:

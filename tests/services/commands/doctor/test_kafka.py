@@ -10,6 +10,8 @@ from services.commands.doctor.answers import Level
 from tests.services.commands.doctor.patient import APP, Patient
 from tests.waiting import until
 
+pytestmark = pytest.mark.faulty_server
+
 TOPICS = (Level.FAULT, "Kafka", "topics")
 RETENTION = (Level.FAULT, "Kafka", "retention")
 SIZE = (Level.FAULT, "Kafka", "message size")

@@ -7,7 +7,7 @@ from shared.domain.schema import OLDEST, VERSION
 from shared.store import Store
 from tests.services.commands.doctor.patient import Patient
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.faulty_server, pytest.mark.native]
 
 INIT = (Level.FAULT, "MongoDB", "init")
 

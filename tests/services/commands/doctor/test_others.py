@@ -19,7 +19,7 @@ from tests.services.commands.doctor.test_rules import credential
 from tests.stack.mongodb import through_port
 from tests.store.bus.made_subscriptions import add
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.faulty_server, pytest.mark.native]
 
 KEYS = "CARILLON_PROVIDERS_SECRET_KEYS"
 AUDIENCE = "CARILLON_AUDIENCE_URL"

@@ -9,7 +9,7 @@ import pytest
 from services.commands.doctor.answers import Level
 from tests.services.commands.doctor.patient import Patient
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.faulty_server, pytest.mark.native]
 
 QUEUE = "push.mail"
 QUEUES = (Level.FAULT, "RabbitMQ", "queues")

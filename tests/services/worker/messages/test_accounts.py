@@ -17,6 +17,8 @@ from shared.store import Store
 from tests.clock import ManualClock
 from tests.waiting import until
 
+pytestmark = pytest.mark.sending
+
 
 class SlowlyClosed:
     """An account that takes a while to be closed, as one that says goodbye to a mail server."""

@@ -19,7 +19,7 @@ from tests.providers.rules import Rule
 from tests.services.worker.messages.post import SHORT_CALLS, Post, add_app, post_office
 from tests.waiting import until
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.sending, pytest.mark.native]
 
 ANA = Doer("user", "ana@example.com")
 

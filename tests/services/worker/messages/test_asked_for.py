@@ -24,7 +24,7 @@ from tests.services.api.conftest import _execute
 from tests.services.worker.messages.post import BUCKET, Post, post_office
 from tests.waiting import until
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.sending, pytest.mark.native]
 
 ROWS = 230
 

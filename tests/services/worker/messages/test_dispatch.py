@@ -35,7 +35,7 @@ from tests.services.worker.messages.account import (
 )
 from tests.waiting import SECONDS, until
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.sending, pytest.mark.native]
 
 unhurried = partial(account_at, guard=UNHURRIED)
 

@@ -19,7 +19,7 @@ from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import Post
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.sending, pytest.mark.native]
 
 
 @pytest_asyncio.fixture

@@ -3,7 +3,11 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from services.worker.messages.early_feed import EarlyFeed
+
+pytestmark = pytest.mark.sending
 
 
 async def test_a_credential_is_fed_once_at_a_time_and_the_end_waits_for_it() -> None:

@@ -17,6 +17,8 @@ from shared.domain.jobs.batches import Batch, BatchStatus
 from tests.clock import ManualClock
 from tests.waiting import until
 
+pytestmark = pytest.mark.sending
+
 
 class Ledger:
     """The session of the batch has ended meanwhile."""

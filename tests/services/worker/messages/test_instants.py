@@ -7,6 +7,8 @@ import pytest
 from services.worker.messages.instants import LostInstant, Speed
 from shared.domain.messages.pacing import Pace, PaceGuard, Wait, reserve
 
+pytestmark = pytest.mark.sending
+
 SPELL_US = 500_000
 QUICK_US = 400
 FIRST = 1_000

@@ -10,7 +10,7 @@ from shared.domain.jobs.templates import Template
 from shared.domain.messages.ledger import MessageState
 from tests.services.worker.messages.post import Post
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.sending, pytest.mark.native]
 
 MEGABYTE = 1_000_000
 PAGE = 900_000

@@ -14,7 +14,7 @@ from tests.waiting import until
 
 Lift = Callable[[CredentialFlow, Credential], Awaitable[None]]
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.sending, pytest.mark.native]
 
 
 async def activate_again(flow: CredentialFlow, credential: Credential) -> None:

@@ -14,7 +14,7 @@ from tests.providers.rules import Rule
 from tests.services.worker.messages.post import Post
 from tests.waiting import until
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.sending, pytest.mark.native]
 
 
 @pytest_asyncio.fixture

@@ -20,7 +20,7 @@ from tests.providers.sinks import SmtpSink, smtp
 from tests.services.worker.messages.post import SECRET, Post, post_office
 from tests.waiting import until
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.sending, pytest.mark.native]
 
 
 @pytest_asyncio.fixture

@@ -20,7 +20,7 @@ from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import Post, post_office
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.sending, pytest.mark.native]
 
 URL = "https://push.example.com"
 PEOPLE = ["ana@example.com", "bob@example.com"]

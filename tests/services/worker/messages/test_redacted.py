@@ -18,7 +18,7 @@ from tests.providers.fakes import FakeProcess
 from tests.services.worker.messages.post import SHORT_CALLS, Post, post_office
 from tests.waiting import SECONDS, until
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.sending, pytest.mark.native]
 
 MESSAGES = 60
 ANA = Doer("user", "ana@example.com")

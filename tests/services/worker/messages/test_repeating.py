@@ -13,7 +13,7 @@ from tests.outgoing.receiver import scripted
 from tests.providers.test_smtp import LeavingServer
 from tests.services.worker.messages.post import SECRET, SHORT_CALLS, Post
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.sending, pytest.mark.native]
 
 
 @pytest.fixture(autouse=True)

@@ -28,7 +28,7 @@ from tests.providers.rules import Rule
 from tests.services.worker.messages.post import SECRET, Post
 from tests.waiting import until
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.sending, pytest.mark.native]
 
 ANA = Doer("user", "ana@example.com")
 

@@ -17,7 +17,7 @@ from tests.providers.rules import Rule
 from tests.services.api.client import ADMIN, Client
 from tests.services.worker.messages.post import BUCKET, Post, post_office
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.sending, pytest.mark.native]
 
 SID = "HX" + "2e" * 16
 FILE = """Recipient,Name

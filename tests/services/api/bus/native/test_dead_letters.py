@@ -11,7 +11,7 @@ from tests.services.api.bus.native.conftest import Delivered
 from tests.services.worker.bus.delivering import NAMESPACE
 from tests.waiting import until
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.bus_routes, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 
 async def buried(delivered: Delivered, key: str, event: str) -> EventSubscription:

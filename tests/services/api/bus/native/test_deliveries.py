@@ -10,7 +10,7 @@ from tests.services.api.bus.native.conftest import Delivered
 from tests.services.api.bus.native.test_dead_letters import buried
 from tests.services.api.client import Client
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.bus_routes, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 
 async def sequences(client: Client, path: str) -> list[int]:

@@ -9,7 +9,7 @@ from tests.services.api.bus.native.test_topics import fresh_name
 from tests.services.api.conftest import House
 from tests.waiting import until
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.bus_routes, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 BAD = {
     "type": event(type="No"),

@@ -5,7 +5,7 @@ import pytest
 from tests.services.api.bus.conftest import is_refused
 from tests.services.api.bus.native.conftest import Delivered
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.bus_routes, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 
 async def test_a_receiver_that_fails_and_one_that_takes(delivered: Delivered) -> None:

@@ -29,7 +29,7 @@ from tests.services.api.bus.native.conftest import Delivered
 from tests.services.api.client import Client, Reply
 from tests.stack import Endpoints
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.bus_routes, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 
 @dataclass

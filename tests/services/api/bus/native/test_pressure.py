@@ -8,7 +8,7 @@ from tests.services.api.bus.native.test_topics import fresh_name
 from tests.services.api.client import Client
 from tests.services.api.conftest import House
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.bus_routes, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 
 async def test_what_no_fan_out_has_read_is_lag(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from tests.services.api.bus.conftest import is_refused
 from tests.services.api.bus.native.conftest import Delivered
 from tests.services.worker.bus.delivering import NAMESPACE
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.bus_routes, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 PATH = "subscriptions/r/replays"
 SINCE = "2020-01-01T00:00:00Z"

@@ -10,7 +10,7 @@ from tests.services.api.bus.conftest import CALLBACK, Bus, event, is_empty, is_r
 from tests.services.api.client import Client
 from tests.services.api.conftest import House
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.bus_routes, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 
 def fresh_name(prefix: str = "orders.v1-") -> str:

@@ -18,7 +18,7 @@ from tests.services.api.bus.conftest import is_refused
 from tests.services.api.bus.native.conftest import Delivered
 from tests.services.api.client import Client
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.bus_routes, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from tests.services.api.bus.native.test_dead_letters import buried
 from tests.services.api.bus.pages.conftest import ABOUT, People
 from tests.services.api.bus.pages.looks import look, press
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.bus_routes, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 

@@ -6,6 +6,8 @@ import pytest
 
 from services.api.bus.pages.subscriptions import read_condition, stand
 
+pytestmark = pytest.mark.bus_routes
+
 
 @pytest.mark.parametrize(
     ("state", "health", "word"),

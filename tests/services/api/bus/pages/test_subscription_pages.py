@@ -9,7 +9,7 @@ from tests.services.api.bus.pages.conftest import ABOUT, People
 from tests.services.api.bus.pages.looks import look, press
 from tests.services.worker.bus.delivering import NAMESPACE
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.bus_routes, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 HOSTILE = "<script>alert(1)</script>"
 

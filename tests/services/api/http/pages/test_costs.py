@@ -18,7 +18,7 @@ from tests.services.api.client import ADMIN, Client
 from tests.services.api.conftest import House
 from tests.services.api.http.pages.addresses import InnerReads, address_of, make_some, page_routes
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.later("a thousand of each thing on a page"), pytest.mark.asyncio(loop_scope="module")]
 
 COUNT, MANY = 7, 21
 """One more than a page asks for one by one: of accounts and of running jobs, and of subscriptions and namespaces."""

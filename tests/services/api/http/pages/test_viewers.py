@@ -15,7 +15,7 @@ from tests.services.api.conftest import House
 from tests.services.api.http.pages.browser import HERE, Browser
 from tests.services.api.http.pages.test_sessions import is_open, signed_in
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.later("twenty viewers at a time"), pytest.mark.asyncio(loop_scope="module")]
 
 VIEWERS, ROUNDS, REFRESH_SECONDS = 20, 3, 2
 SUBSCRIPTIONS = 20
