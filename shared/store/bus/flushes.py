@@ -25,12 +25,12 @@ from shared.domain.bus.wake_ups import Wake
 from shared.domain.errors import Unavailable
 from shared.domain.instants import EPOCH
 from shared.domain.positions import Position
-from shared.store.bus.cuts import CHUNKS
 from shared.store.bus.notices import add_notices
 from shared.store.bus.registry import read_registry
 from shared.store.documents import Aggregate, Document, insert_new, make, of_same_place
 from shared.store.transactions import OwnSession, end_session, run_transaction
 
+CHUNKS = "bus_chunks"
 UNWOKEN = "bus_unwoken"
 POSITIONS = "bus_positions"
 

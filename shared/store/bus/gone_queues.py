@@ -9,7 +9,8 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.store.bus.cursors import CURSORS
-from shared.store.bus.cuts import CHUNKS, DELIVERIES
+from shared.store.bus.cuts import DELIVERIES
+from shared.store.bus.flushes import CHUNKS
 from shared.store.bus.replays import REPLAYS
 from shared.store.documents import Aggregate, Document, forget_some, make
 
