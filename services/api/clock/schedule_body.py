@@ -80,11 +80,7 @@ _body_decoder = msgspec.json.Decoder(ScheduleBody)
 
 
 def read(content: bytes, targets: Targets, *, key: str | None = None) -> tuple[str, Definition]:
-    """The key and the definition that a request asks for; `key` is the path's, where it has one.
-
-    Raises:
-        Invalid: the body breaks a rule, or has no key, or another than the path.
-    """
+    """The key and the definition that a request asks for; `key` is the path's, if it has one. Raises `Invalid`."""
     body = decode_body(content, _body_decoder)
     if body.key is None and key is None:
         raise Invalid("a key is needed", field="key")

@@ -81,12 +81,10 @@ def read_flag(request: ASGIConnection[Any, Any, Any, Any], name: str, *, default
 def read_integer(request: ASGIConnection[Any, Any, Any, Any], name: str, *, most: int, default: int, rule: str) -> int:
     """A query parameter from 1 to `most`, or the default. Raises `Invalid` with the rule."""
     text = first(request, name)
-    return _integer(text, most, Invalid(rule, field=name, value=text)) if text else default
-
-
-def _integer(text: str, most: int, refusal: Invalid) -> int:
+    if not text:
+        return default
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and 1 <= int(text) <= most):
-        raise refusal
+        raise Invalid(rule, field=name, value=text)
     return int(text)
 
 

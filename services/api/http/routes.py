@@ -150,6 +150,9 @@ class Resource:
         limit = route.max_body_bytes
         if callable(limit):
             limit = limit(self)
+        if route.act:
+            is_dry = DRY_RUN in route.parameters
+            function = record_act(route.act, function, may_be_dry=is_dry, masks=route.masks)
         return _Handler(
             route.path,
             http_method=[route.method],
@@ -158,11 +161,7 @@ class Resource:
             request_max_body_size=Empty if limit is None else limit,
             # Litestar takes a DELETE to have no answer. Every answer brings its own status along.
             status_code=HTTPStatus.OK if route.method == "DELETE" and any(route.answers.values()) else None,
-        )(self._with_act(route, function) if route.act else function)
-
-    def _with_act(self, route: Route, function: Callable[..., Any]) -> Callable[..., Any]:
-        assert route.act is not None
-        return record_act(route.act, function, may_be_dry=DRY_RUN in route.parameters, masks=route.masks)
+        )(function)
 
 
 class _Handler(HTTPRouteHandler):

@@ -111,13 +111,8 @@ class AccountJobs(Protocol):
     """Reads and shows what such jobs have of their own. All raise `Unavailable`."""
 
     async def read(self, app: App, names: tuple[str, ...], body: JobBody) -> tuple[list[Template], OwnFields]:
-        """The templates, and what the body says of the job's own. All that can be known to be wrong with the account,
-        the templates and the table is told here.
-
-        Raises:
-            Invalid: a field breaks a rule.
-            Conflict: the account sends nothing now.
-        """
+        """The templates, and what the body says of the job's own. Raises `Invalid`, and `Conflict` if the account sends
+        nothing now: all that can be known to be wrong with the account, the templates and the table."""
 
     async def confirm(self, job: Job) -> None:
         """Look at the account once more, now that the job is stored: its deletion may not have seen the job. Raises

@@ -181,11 +181,7 @@ class JobBody(PushBody, frozen=True, kw_only=True):
 
 
 def read_names(text: str) -> tuple[str, ...]:
-    """The template names of a query, which are not trimmed.
-
-    Raises:
-        Invalid: there are none.
-    """
+    """The template names of a query, which are not trimmed. Raises `Invalid` if there are none."""
     if not text:
         raise Invalid("name a template: ?template=NAME", field="template")
     return tuple(text.split(","))

@@ -163,7 +163,6 @@ def _apps_with_role(caller: Caller) -> tuple[str, ...] | None:
 
 
 def _visible_apps(caller: Caller, named: str) -> tuple[str, ...] | None:
-    """The app that the caller names, or all that the caller may see."""
     if not named:
         return _apps_with_role(caller)
     app_id = read_uuid(named, field="app")

@@ -119,7 +119,6 @@ class JobsResource(Resource):
         return await self._answers.show(job, app, personal=sees_personal_data(request), exact=exact)
 
     async def _earlier(self, key: Idempotency | None) -> tuple[Job, Group | None] | None:
-        """The job or group of the first request with this key."""
         if job := await self._flow.earlier(key):
             return job, None
         if group := await self._groups.earlier(key):
@@ -143,12 +142,7 @@ class JobsResource(Resource):
 
 
 async def job_of(store: Store, app_id: str, job_id: str) -> tuple[App, Job]:
-    """The job that a path names, and its app.
-
-    Raises:
-        Invalid: an id is no UUID.
-        NotFound: there is no such app, or the job is none of it.
-    """
+    """The job that a path names, and its app. Raises `Invalid` for an id that is no UUID, and `NotFound`."""
     app = await app_of(store, app_id)
     job = await store.jobs.view(read_uuid(job_id, field="jobId"))
     if job is None or job.app_id != app.id:

@@ -152,12 +152,7 @@ def read_body(content: bytes, decoder: msgspec.json.Decoder[_Body]) -> _Body:
 def draft_credential(
     body: CredentialBody, id: str, app_id: str, channel: Channel, *, at: datetime, caller: Caller
 ) -> Credential:
-    """The credential that is asked for, without its secret.
-
-    Raises:
-        Invalid: an app's id is none.
-        Forbidden: somebody who is no admin shares it.
-    """
+    """The credential that is asked for, without its secret. Only an admin shares it. Raises `Invalid`, `Forbidden`."""
     rate = default_rate(body.kind) if body.rate is None else body.rate
     return Credential(
         id=id,
@@ -180,12 +175,7 @@ def draft_credential(
 
 
 def apply_change(body: CredentialChange, credential: Credential, caller: Caller) -> Credential:
-    """The credential with what the body names.
-
-    Raises:
-        Invalid: an app's id is none.
-        Forbidden: somebody who is no admin shares it.
-    """
+    """The credential with what the body names. Only an admin shares it. Raises `Invalid`, `Forbidden`."""
     if body.rate is not None:
         credential = credential.with_rate(body.rate)
     given = {

@@ -107,7 +107,6 @@ async def _write(
 
 
 def _export_of(request: Request[Any, Any, Any]) -> str:
-    """The media type for an export of all messages, `""` for a page of JSON."""
     for part in request.headers.get("accept", "").split(","):
         media, *parameters = (text.strip().lower() for text in part.split(";"))
         if media in _EXPORTS and not any(map(_NOT_WANTED.fullmatch, parameters)):
@@ -116,7 +115,6 @@ def _export_of(request: Request[Any, Any, Any]) -> str:
 
 
 def _read_position(request: Request[Any, Any, Any]) -> str:
-    """The id after which an export begins."""
     cursor = paging.first(request, "cursor")
     return cursor if "." in cursor else paging.read_page(request, str).after or ""
 

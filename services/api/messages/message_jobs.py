@@ -169,7 +169,6 @@ class MessageAccountJobs(AccountJobs):
 
 
 def _find_flaw(job: Job, counted: RecipientCount, unfilled: tuple[str, ...]) -> Invalid | None:
-    """The reason why the job would be stopped, though its audience can be read."""
     try:
         check_filled_tags(unfilled)
         check_count(counted.planned, options_of(job).max_recipients)
@@ -179,7 +178,6 @@ def _find_flaw(job: Job, counted: RecipientCount, unfilled: tuple[str, ...]) -> 
 
 
 def _check_fitting(names: tuple[str, ...], body: JobBody) -> None:
-    """Raise `Invalid` for fields that no job with a credential has."""
     if len(names) > 1:
         raise Invalid("a job with a credential has one template", field="template", value=",".join(names))
     if body.localized:

@@ -169,7 +169,6 @@ def _attempt_view(earlier: EarlierAttempt, credential_id: str) -> AttemptView:
 
 
 def _with_wishes(view: MessageView, single: SingleWish) -> MessageView:
-    """With the wishes of a single message."""
     expires_at = None if single.expires_at is None else format_instant(single.expires_at)
     return replace(view, send_at=format_instant(single.due), expires_at=expires_at, template=single.template)
 

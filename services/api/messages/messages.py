@@ -122,7 +122,6 @@ class MessagesResource(Resource):
 
 
 def _check_question(recipient: str, credential: str, provider_id: str) -> None:
-    """Raise `Invalid` unless it asks either for a recipient or for a provider's id."""
     if bool(recipient) == bool(credential or provider_id):
         raise Invalid("either recipient is needed, or credential and providerId", field="recipient", value=recipient)
     for name, value in (("credential", credential), ("providerId", provider_id)):

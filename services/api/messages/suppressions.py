@@ -89,7 +89,6 @@ class SuppressionsResource(Resource):
 
 
 def _read_addresses(request: Request[Any, Any, Any]) -> list[str]:
-    """The addresses that the query looks for, if any. Raises `Invalid`."""
     text = read_address(request, ADDRESS.name)
     if text and (len(text) > ADDRESS_CHARACTERS or not text.strip()):
         raise Invalid("address must be one that messages can have", field=ADDRESS.name)

@@ -111,7 +111,6 @@ class PreviewResource(Resource):
             yield
 
     async def _foresee(self, app: App, names: tuple[str, ...], body: JobBody) -> JobPreview:
-        """The messages that a job with a credential would send."""
         foreseen = await self._drafts.foresee(app, names, body, seconds=self._rules.seconds)
         file = await self._blobs.stat(body.csv_path) if body.csv_path else None
         return account_preview_view(

@@ -6,7 +6,6 @@ from typing import Any
 from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
 from services.api.http.pages.typed import MANY_THINGS, check_name, refuse
 from services.api.http.pages.visits import SHOWN, Visit, address
-from services.api.jobs.job_view import ENDED
 from services.api.jobs.pages.job_words import MESSAGE_STATES, message_pieces
 from services.api.messages.pages.accounts import SECTION
 
@@ -61,6 +60,7 @@ class LedgerPages(PageSet):
         if job.get("credentialId"):
             account = await visit.try_read("The account", "/apps/{}/credentials/{}", app_id, job["credentialId"])
         counts = job.get("messages") or {}
+        may_retry = job["state"] in ENDED and not job["metadata"].get("dryRun")
         return {
             "title": f"Messages of {job['name'] or job_id}",
             "job": job,
@@ -75,7 +75,7 @@ class LedgerPages(PageSet):
             "messages": found,
             "more": more,
             "next": next_cursor,
-            "retried": {name: says for name, says in RETRIED.items() if counts.get(name)} if _may_retry(job) else {},
+            "retried": {name: says for name, says in RETRIED.items() if counts.get(name)} if may_retry else {},
             "many": MANY_THINGS,
         }
 
@@ -133,7 +133,3 @@ class LedgerPages(PageSet):
 def last_attempt(message: Answer) -> Answer:
     """The attempt that a message's own fields tell of."""
     return {name: message[name] for name in ("attempt", "state", "reason", "detail", "providerId")}
-
-
-def _may_retry(job: Answer) -> bool:
-    return job["state"] in ENDED and not job["metadata"].get("dryRun")
