@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from services.api.clock.callback_body import CallbackBody, read_callback
 from services.api.http.strict_bodies import decode_body
@@ -115,7 +116,7 @@ def _definition(body: ScheduleBody, targets: Targets) -> Definition:
         max_occurrences=body.max_occurrences,
         window_seconds=body.window_seconds,
         misfire=_misfire(body.misfire),
-        retry=_retry(body.retry),
+        retry=RetryPolicy(**asdict(body.retry)),
         labels=body.labels,
     )
 
@@ -173,15 +174,6 @@ def _misfire(body: MisfireBody) -> Misfire:
     if isinstance(body, Within):
         return Misfire(MisfireMode.WITHIN, body.fire_within_seconds)
     return Misfire(MisfireMode(body))
-
-
-def _retry(body: RetryBody) -> RetryPolicy:
-    return RetryPolicy(
-        attempts=body.attempts,
-        first_delay_seconds=body.first_delay_seconds,
-        factor=body.factor,
-        cap_seconds=body.cap_seconds,
-    )
 
 
 def _check_labels(labels: dict[str, str]) -> None:

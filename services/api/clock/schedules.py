@@ -103,7 +103,8 @@ class SchedulesResource(Resource):
     )  # fmt: skip
     async def list_schedules(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         asked = paging.read_page(request, str)
-        prefix, state = paging.first(request, "prefix"), read_state(paging.first(request, "state"))
+        prefix = paging.first(request, "prefix")
+        state = paging.read_choice(request, "state", ScheduleState, "state is one of")
         if _PREFIX.fullmatch(prefix) is None:
             raise Invalid("no key can begin so: a key has letters, digits and - _ . ~ :", field="prefix", value=prefix)
         labels = read_labels(",".join(request.query_params.getall("label", [])))
@@ -293,14 +294,6 @@ def require(schedule: Schedule | None, key: str) -> Schedule:
 def not_found(key: str) -> NotFound:
     """The error for a key that the caller has not used."""
     return NotFound("there is no schedule with this key", field="key", value=key)
-
-
-def read_state(text: str) -> ScheduleState | None:
-    """The state that a query names, if any. Raises `Invalid`."""
-    try:
-        return ScheduleState(text) if text else None
-    except ValueError:
-        raise Invalid(f"state is one of {', '.join(ScheduleState)}", field="state", value=text) from None
 
 
 def sameness(request: Request[Any, Any, Any], content: bytes) -> Sameness:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from services.api.http.strict_bodies import decode_body
 from shared.domain.accounts.callers import Caller
@@ -164,7 +164,7 @@ def draft_credential(
         max_in_flight=body.max_in_flight or default_max_in_flight(rate),
         order=body.order or SendOrder.AGE,
         on_unknown=body.on_unknown or default_on_unknown(channel),
-        retry=_read_retry(body.retry or SendRetryBody()),
+        retry=SendRetry(**asdict(body.retry or SendRetryBody())),
         test_recipient=body.test_recipient,
         test_content=body.test_content or {},
         shared_with=_read_apps(body.shared_with or (), (), caller),
@@ -183,7 +183,7 @@ def apply_change(body: CredentialChange, credential: Credential, caller: Caller)
         "max_in_flight": body.max_in_flight,
         "order": body.order,
         "on_unknown": body.on_unknown,
-        "retry": None if body.retry is None else _read_retry(body.retry),
+        "retry": None if body.retry is None else SendRetry(**asdict(body.retry)),
         "test_recipient": body.test_recipient,
         "test_content": body.test_content,
         "shared_with": None
@@ -191,15 +191,6 @@ def apply_change(body: CredentialChange, credential: Credential, caller: Caller)
         else _read_apps(body.shared_with, credential.shared_with, caller),
     }
     return replace(credential, **{name: value for name, value in given.items() if value is not None})
-
-
-def _read_retry(body: SendRetryBody) -> SendRetry:
-    return SendRetry(
-        attempts=body.attempts,
-        first_delay_seconds=body.first_delay_seconds,
-        factor=body.factor,
-        cap_seconds=body.cap_seconds,
-    )
 
 
 def _read_apps(given: tuple[str, ...], before: tuple[str, ...], caller: Caller) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from typing import Any
 from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
 from services.api.http.pages.typed import MANY_THINGS, check_name, refuse
 from services.api.http.pages.visits import SHOWN, Visit, address
+from services.api.jobs.job_view import ENDED
 from services.api.jobs.pages.job_words import MESSAGE_STATES, message_pieces
 from services.api.messages.pages.accounts import SECTION
 
