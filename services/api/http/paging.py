@@ -94,10 +94,12 @@ def read_choice(
 def read_integer(request: ASGIConnection[Any, Any, Any, Any], name: str, *, most: int, default: int, rule: str) -> int:
     """A query parameter from 1 to `most`, or the default. Raises `Invalid` with the rule."""
     text = first(request, name)
-    if not text:
-        return default
+    return _integer(text, most, Invalid(rule, field=name, value=text)) if text else default
+
+
+def _integer(text: str, most: int, refusal: Invalid) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and 1 <= int(text) <= most):
-        raise Invalid(rule, field=name, value=text)
+        raise refusal
     return int(text)
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import asdict, replace
 
 from services.api.http import wire
 from services.api.http.wire import Timestamp
-from shared.domain.instants import format_maybe
+from shared.domain.instants import format_instant, format_maybe
 from shared.domain.messages.credentials import Credential, CredentialStatus, OnUnknown, SendOrder
 from shared.domain.messages.flowing import CredentialStanding
 from shared.domain.messages.pacing import Limit
@@ -108,8 +108,8 @@ def credential_view(credential: Credential, *, whole: bool = True) -> Credential
         status=credential.status,
         why=credential.why,
         created_by=credential.created_by,
-        created_at=formatformat_maybe(credential.created_at),
-        updated_at=formatformat_maybe(credential.updated_at),
+        created_at=format_instant(credential.created_at),
+        updated_at=format_instant(credential.updated_at),
     )
     return view if whole else _redact(view)
 
