@@ -27,7 +27,6 @@ from shared.domain.tasks import TASK_PREFIXES
 if TYPE_CHECKING:  # a part names all of them, and no process loads all of them
     from services.api.http.pages.routes import PageSet
     from services.api.http.routes import Resource
-    from services.api.jobs.account_jobs import AccountJobs
     from services.connections import Capabilities
     from services.scheduler.fire import OnDue
     from services.worker.stage import Stage
@@ -67,10 +66,6 @@ class Part:
 
     def job_kinds(self) -> "Sequence[JobKind]":
         return ()
-
-    def account_jobs(self) -> "AccountJobs | None":
-        """The API's side of jobs that send by provider accounts. At most one subject has it."""
-        return None
 
     def stages(self) -> "Sequence[Stage[Any]]":
         return ()
@@ -130,11 +125,6 @@ class Parts:
     @cached_property
     def job_kinds(self) -> "list[JobKind]":
         return [kind for part in self for kind in part.job_kinds()]
-
-    @cached_property
-    def account_jobs(self) -> "AccountJobs | None":
-        """The API's side of jobs that send by provider accounts, if a subject has it."""
-        return next((jobs for part in self if (jobs := part.account_jobs()) is not None), None)
 
     @cached_property
     def stages(self) -> "list[Stage[Any]]":

@@ -70,23 +70,12 @@ def app_view(app: App) -> AppView:
 
 
 async def app_of(store: Store, app_id: str) -> App:
-    """The app that a path names.
-
-    Raises:
-        Invalid: that is no UUID.
-        NotFound: there is no such app.
-    """
+    """The app that a path names. Raises `Invalid` for an id that is no UUID, and `NotFound`."""
     app = await store.apps.get(read_uuid(app_id, field="appId"))
     if app is None:
         raise NotFound("there is no app with this id", field="appId", value=app_id)
     note_name("app", app.name)
     return app
-
-
-def _check_own_name(app: App, name: str) -> None:
-    """Raise `Forbidden` if the name changes, because the name alone decides whose devices the app's jobs reach."""
-    if name_key(name) != name_key(app.name):
-        raise Forbidden("only admins change an app's name", field="name", value=name)
 
 
 class AppsResource(Resource):
@@ -146,8 +135,8 @@ class AppsResource(Resource):
         body = wire.read(await request.body(), AppBody)
         check_app(body.name, body.bundle_id)
         renames, app = caller_of(request).is_admin, await app_of(self._store, app_id)
-        if not renames:
-            _check_own_name(app, body.name)
+        if not renames and name_key(body.name) != name_key(app.name):  # it decides whose devices the app's jobs reach
+            raise Forbidden("only admins change an app's name", field="name", value=body.name)
         changed = await self._store.apps.update(
             app.id,
             name=body.name if renames else None,

@@ -40,11 +40,7 @@ def namespaces_of(request: Request[Any, Any, Any]) -> str:
 
 
 def namespace_of(request: Request[Any, Any, Any]) -> str:
-    """The namespace that a request is about. The route's guard has seen that the caller has a role over it.
-
-    Raises:
-        Invalid: it can be nobody's.
-    """
+    """The namespace that a request is about. The route's guard has seen that the caller has a role over it."""
     assert request.route_handler.opt["who"].of is Of.NAMESPACE
     named = paging.first(request, NAMESPACE.name)
     if not named:
@@ -53,11 +49,7 @@ def namespace_of(request: Request[Any, Any, Any]) -> str:
 
 
 def own_namespace(request: Request[Any, Any, Any]) -> str:
-    """The caller's namespace, where nobody acts for another.
-
-    Raises:
-        Forbidden: the request names another.
-    """
+    """The caller's namespace. Raises `Forbidden` if the request names another."""
     caller, named = caller_of(request), paging.first(request, NAMESPACE.name)
     if fold_namespace(named) not in {"", caller.namespace}:
         raise Forbidden("things are made in the caller's own namespace alone", field=NAMESPACE.name, value=named)

@@ -197,7 +197,6 @@ class TokensResource(Resource):
         return token
 
     def _read_expiry(self, text: str | None) -> datetime | None:
-        """Raises `Invalid` for a past moment."""
         if not text:
             return None
         expires_at = read_instant(text, field="expiresAt")

@@ -173,10 +173,6 @@ def _allowed_apps(body: UserBody) -> tuple[str, ...] | None:
 
 def _require_user(user: User | None, user_id: str) -> User:
     if user is None:
-        raise _no_such_user(user_id)
+        raise NotFound("there is no user with this id", field="userId", value=user_id)
     note_name("user", user.email)
     return user
-
-
-def _no_such_user(user_id: str) -> NotFound:
-    return NotFound("there is no user with this id", field="userId", value=user_id)

@@ -106,7 +106,6 @@ class BulkResource(Resource):
             known = await self._store.idempotency.recall(used)
 
     async def _answers(self, items: Sequence[bytes], maker: Caller, before: int = 0) -> AsyncIterator[BulkItemView]:
-        """An answer for each item; a bit of `before` means that the item at its place was made before."""
         start, turns = 0, Turns()
         while start < len(items):
             read = await self._read_chunk(items[start : start + CHUNK_ITEMS], maker, turns)

@@ -93,11 +93,7 @@ CallbackBody = Annotated[
 
 
 def read_callback(body: CallbackBody, targets: Targets) -> Callback:
-    """The callback that a body asks for.
-
-    Raises:
-        Invalid: the target may not or cannot be reached from this deployment, or a field breaks a rule.
-    """
+    """The callback that a body asks for. Raises `Invalid`, also for a target that this deployment cannot reach."""
     match body:
         case RabbitCallbackBody(data):
             return _rabbit(data, targets)

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from services.api.clock.callback_body import CallbackBody, read_callback
 from services.api.http.strict_bodies import decode_body
@@ -80,11 +81,7 @@ _body_decoder = msgspec.json.Decoder(ScheduleBody)
 
 
 def read(content: bytes, targets: Targets, *, key: str | None = None) -> tuple[str, Definition]:
-    """The key and the definition that a request asks for; `key` is the path's, where it has one.
-
-    Raises:
-        Invalid: the body breaks a rule, or has no key, or another than the path.
-    """
+    """The key and the definition that a request asks for; `key` is the path's, if it has one. Raises `Invalid`."""
     body = decode_body(content, _body_decoder)
     if body.key is None and key is None:
         raise Invalid("a key is needed", field="key")
@@ -119,7 +116,7 @@ def _definition(body: ScheduleBody, targets: Targets) -> Definition:
         max_occurrences=body.max_occurrences,
         window_seconds=body.window_seconds,
         misfire=_misfire(body.misfire),
-        retry=_retry(body.retry),
+        retry=RetryPolicy(**asdict(body.retry)),
         labels=body.labels,
     )
 
@@ -177,15 +174,6 @@ def _misfire(body: MisfireBody) -> Misfire:
     if isinstance(body, Within):
         return Misfire(MisfireMode.WITHIN, body.fire_within_seconds)
     return Misfire(MisfireMode(body))
-
-
-def _retry(body: RetryBody) -> RetryPolicy:
-    return RetryPolicy(
-        attempts=body.attempts,
-        first_delay_seconds=body.first_delay_seconds,
-        factor=body.factor,
-        cap_seconds=body.cap_seconds,
-    )
 
 
 def _check_labels(labels: dict[str, str]) -> None:

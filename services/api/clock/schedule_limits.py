@@ -72,10 +72,8 @@ class ScheduleLimits:
         there = await self._store.schedules.many([each.id for each in wanted])
         fresh = list(dict.fromkeys(each.id for each in wanted if each.id not in there))
         count.added += min(len(fresh), room)
-        return {id: self._limit_reached() for id in fresh[room:]}
-
-    def _limit_reached(self) -> Conflict:
-        return Conflict(f"{self._pending:,} unfinished schedules are all that a namespace may have", field="key")
+        reason = f"{self._pending:,} unfinished schedules are all that a namespace may have"
+        return {id: Conflict(reason, field="key") for id in fresh[room:]}
 
     async def _count(self, namespace: str, more: int) -> _Count:
         """The count, read again if it is old, or if it is not fresh and there seems to be no room."""

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import assert_never
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import asdict
 
 from services.api.clock.callback_body import CallbackBody, callback_view, redact
 from services.api.clock.schedule_body import MisfireBody, RetryBody, Within
@@ -108,7 +109,7 @@ def schedule_view(
         max_occurrences=UNSET if definition.max_occurrences is None else definition.max_occurrences,
         window_seconds=definition.window_seconds,
         misfire=_misfire(definition.misfire),
-        retry=_retry(definition),
+        retry=RetryBody(**asdict(definition.retry)),
         labels=definition.labels,
         callback=callback_view(definition.callback if personal else redact(definition.callback)),
         redacted=not personal,
@@ -155,16 +156,6 @@ def _outcome(outcome: Outcome, *, personal: bool) -> OutcomeView:
 
 def _bound(instant: datetime | None) -> str | UnsetType:
     return UNSET if instant is None else format_instant(instant)
-
-
-def _retry(definition: Definition) -> RetryBody:
-    policy = definition.retry
-    return RetryBody(
-        attempts=policy.attempts,
-        first_delay_seconds=policy.first_delay_seconds,
-        factor=policy.factor,
-        cap_seconds=policy.cap_seconds,
-    )
 
 
 def _misfire(rule: Misfire) -> MisfireBody:

@@ -103,7 +103,8 @@ class SchedulesResource(Resource):
     )  # fmt: skip
     async def list_schedules(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         asked = paging.read_page(request, str)
-        prefix, state = paging.first(request, "prefix"), read_state(paging.first(request, "state"))
+        prefix = paging.first(request, "prefix")
+        state = paging.read_choice(request, "state", ScheduleState, "state is one of")
         if _PREFIX.fullmatch(prefix) is None:
             raise Invalid("no key can begin so: a key has letters, digits and - _ . ~ :", field="prefix", value=prefix)
         labels = read_labels(",".join(request.query_params.getall("label", [])))
@@ -134,7 +135,9 @@ class SchedulesResource(Resource):
             made = msgspec.json.decode(first.made, type=Made)
             return await self._answer_accepted(await self._flow.repeat(wanted, made))
         accepted = await self._make(wanted)
-        await self._store.idempotency.remember(used.key, _encode_made(accepted.schedule))
+        schedule = accepted.schedule
+        made = Made(schedule.generation, schedule.created_at, schedule.accepted_at)
+        await self._store.idempotency.remember(used.key, msgspec.json.encode(made).decode())
         return await self._answer_accepted(accepted)
 
     @_route(
@@ -239,7 +242,6 @@ class SchedulesResource(Resource):
         return await self._store.idempotency.claim(used, at=now, made=schedule.generation)
 
     async def _first_use(self, used: Idempotency, wanted: Wanted) -> FirstUse | None:
-        """Use the key, unless nothing is made."""
         if lies_ahead(wanted.definition, wanted.key, await self._flow.now()):
             return await self._store.idempotency.claim(used)
         return await self._store.idempotency.recall(used)
@@ -294,21 +296,7 @@ def not_found(key: str) -> NotFound:
     return NotFound("there is no schedule with this key", field="key", value=key)
 
 
-def read_state(text: str) -> ScheduleState | None:
-    """The state that a query names, if any. Raises `Invalid`."""
-    try:
-        return ScheduleState(text) if text else None
-    except ValueError:
-        raise Invalid(f"state is one of {', '.join(ScheduleState)}", field="state", value=text) from None
-
-
 def sameness(request: Request[Any, Any, Any], content: bytes) -> Sameness:
     """The things that must be the same in a repeated request: route, namespace where it is another's, and body."""
     own, named = caller_of(request).namespace, fold_namespace(paging.first(request, NAMESPACE.name))
     return f"{request.method} {request.url.path}", "" if named == own else named, content
-
-
-def _encode_made(schedule: Schedule) -> str:
-    """The text of the stored `Made` of a schedule."""
-    made = Made(schedule.generation, schedule.created_at, schedule.accepted_at)
-    return msgspec.json.encode(made).decode()

@@ -1,6 +1,5 @@
 """Bulk actions as the API takes and shows them."""
 
-from datetime import datetime
 from typing import Annotated
 
 import msgspec
@@ -10,7 +9,7 @@ from msgspec.structs import asdict, replace
 from services.api.http.wire import Timestamp, hide
 from shared.domain.clock.schedules import ScheduleState
 from shared.domain.console.bulk_actions import BulkAct, BulkAction, BulkFilter, BulkState
-from shared.domain.instants import format_instant
+from shared.domain.instants import format_instant, format_maybe
 from shared.domain.jobs.jobs import JobStatus
 
 # An empty text is refused: a filter that was meant must not match everything.
@@ -124,12 +123,8 @@ def bulk_action_view(action: BulkAction, *, personal: bool = True) -> BulkAction
         failure=action.failure,
         created_by=action.created_by,
         created_at=format_instant(action.created_at),
-        changed_at=_moment(action.changed_at),
-        ended_at=_moment(action.ended_at),
+        changed_at=format_maybe(action.changed_at),
+        ended_at=format_maybe(action.ended_at),
         cancelled_by=action.cancelled_by,
         redacted=not personal,
     )
-
-
-def _moment(instant: datetime | None) -> str | None:
-    return None if instant is None else format_instant(instant)

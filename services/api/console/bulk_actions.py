@@ -143,7 +143,6 @@ class BulkActionsResource(Resource):
         )
 
     async def _find_earlier(self, used: Idempotency) -> BulkAction | None:
-        """The bulk action of the first request with this key."""
         first = await self._store.idempotency.recall(used)
         return None if first is None else await self._store.bulk_actions.get(first.made)
 
@@ -170,12 +169,8 @@ def _sees_all(caller: Caller, action: BulkAction) -> bool:
 
 
 def _read_filter(body: BulkActionBody, caller: Caller) -> BulkFilter:
-    """The filter, with the caller's own namespace if it names none.
-
-    Raises:
-        Invalid: it names nothing, or a field that these things lack.
-        Forbidden: the caller may not act on everything that it may match.
-    """
+    """The filter, with the caller's own namespace if it names none. Raises `Invalid`, and `Forbidden` if the caller may
+    not act on everything that it may match."""
     filter = filter_of(body.filter)
     check_filter(body.act, filter)
     if filter.app:

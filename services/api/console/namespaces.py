@@ -66,7 +66,6 @@ class NamespacesResource(Resource):
 
 
 def _page_of(caller: Caller, after: str, limit: int) -> Page[str]:
-    """The caller's own namespace and those of its roles, after `after`."""
     names = sorted({caller.namespace} | caller.namespaces_with_role)
     behind = names[bisect_right(names, after) :]
     page = Page(behind[:limit])

@@ -26,7 +26,7 @@ from services.api.jobs.job_lists import APPS_AT_ONCE, JobSelection, read_jobs, s
 from services.api.jobs.job_view import JobState, JobView
 from shared.domain.console.overview import AttentionKind, OverallVerdict, Overview, ShownSign, find_attention, judge
 from shared.domain.console.signs import SIGNS, Severity
-from shared.domain.instants import format_instant
+from shared.domain.instants import format_instant, format_maybe
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.flow.console.overviews import SECONDS, OverviewReader
 from shared.flow.jobs.watch import JobWatch
@@ -187,5 +187,5 @@ def _sign_view(shown: ShownSign, *, whole: bool) -> SignView:
         sentence=sign.sentence,
         seen=shown.seen if whole else "",
         remedy=sign.remedy,
-        since=None if shown.since is None else format_instant(shown.since),
+        since=format_maybe(shown.since),
     )

@@ -8,7 +8,7 @@ from msgspec import Struct
 from services.api.http import wire
 from services.api.http.rights import ADMIN
 from services.api.http.routes import Resource, Route
-from shared.runtime.configuration import SettingValue, list_settings
+from shared.runtime.configuration import list_settings
 from shared.runtime.settings import Settings
 
 
@@ -34,8 +34,9 @@ class SettingsResource(Resource):
         who=ADMIN, answers={HTTPStatus.OK: list[SettingView]},
     )  # fmt: skip
     async def list_settings(self) -> Response[bytes]:
-        return wire.answer([_view(each) for each in list_settings(self._settings)])
-
-
-def _view(setting: SettingValue) -> SettingView:
-    return SettingView(**{name: getattr(setting, name) for name in SettingView.__struct_fields__})
+        return wire.answer(
+            [
+                SettingView(**{name: getattr(each, name) for name in SettingView.__struct_fields__})
+                for each in list_settings(self._settings)
+            ]
+        )

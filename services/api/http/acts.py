@@ -82,11 +82,7 @@ class Acts:
 
     async def begin(self, act: str, connection: Connection, masks: Masks) -> AuditRecord | None:
         """Write the begin of an act; `None` if the act has no record. If this fails, the act must not be done. `masks`
-        hide parts of the path and the query in the record.
-
-        Raises:
-            Invalid: the reason is too long, or missing although the deployment demands one.
-        """
+        hide parts of the path and the query in the record. Raises `Invalid` for a missing or overlong reason."""
         caller = caller_of(connection)
         if self._leaves_out(act, caller, connection):
             return None
@@ -246,7 +242,6 @@ def reason_of(connection: Connection) -> str:
 
 
 def _name_of(record: AuditRecord, connection: Connection) -> str:
-    """The display name of the thing, if its route knows it."""
     state = connection.scope["state"]
     before, after = state.get(_CHANGE, ({}, {}))
     known = {**before, **after}

@@ -38,7 +38,8 @@ class Bodies:
             if message["type"] == "http.request" and not scope["route_handler"].opt.get("streams"):
                 received += len(message["body"])
                 more = max(received, declared) - held
-                self._check_room(held, more)
+                if held + more > SMALL_BYTES and self._held + more > self._limit:
+                    raise Unavailable("the bodies of other requests take all the room that there is for them")
                 held += more
                 self._held += more
             return message
@@ -48,12 +49,7 @@ class Bodies:
         finally:
             self._held -= held
 
-    def _check_room(self, held: int, size: int) -> None:
-        if held + size > SMALL_BYTES and self._held + size > self._limit:
-            raise Unavailable("the bodies of other requests take all the room that there is for them")
-
 
 def _declared_bytes(scope: Scope) -> int:
-    """The declared length; 0 for a body in chunks."""
     declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
     return int(declared) if declared.isdigit() else 0

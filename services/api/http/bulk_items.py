@@ -109,7 +109,6 @@ def _lines(content: bytes, most: int) -> list[bytes]:
 
 
 def _elements(content: bytes, most: int) -> list[bytes]:
-    """The first `most` elements of an array."""
     elements = astuple(decode_body(content, _decode_elements(most), is_checked_later=True))
     return [bytes(element) for element in elements if element is not None]
 

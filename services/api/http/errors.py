@@ -193,7 +193,6 @@ def _detail(error: Exception, status: HTTPStatus) -> str:
 
 
 def _shorten(value: Any) -> Any:
-    """A value small enough for an answer, or the beginning of it, or `None`."""
     match value:
         case None | bool() | int() | float():
             return value

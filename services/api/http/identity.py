@@ -108,11 +108,7 @@ class Directory:
         self._uses = TokenUses(store)
 
     async def caller(self, headers: Headers, peer: str | None, *, on_bus: bool = False) -> Caller:
-        """The caller behind these headers. A token of the bus counts only `on_bus`.
-
-        Raises:
-            Unauthorized: there is no identity, it is unknown, or the peer may not vouch for it.
-        """
+        """The caller behind these headers. A token of the bus counts only `on_bus`. Raises `Unauthorized`."""
         credentials = headers.getall("authorization", [])
         bearer = [text[len(_SCHEME) :].strip() for text in credentials if text.split(" ")[0].lower() == _SCHEME]
         way = "token" if bearer else "proxy" if EMAIL_HEADER in headers else "none"
@@ -292,7 +288,6 @@ def _sign_ins(way: str, outcome: str) -> Counter:
 
 @lru_cache(maxsize=1_024)
 def _address(host: str) -> Address | None:
-    """The address of a peer, if it has one."""
     try:
         return unmap(ipaddress.ip_address(host))
     except ValueError:

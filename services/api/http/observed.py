@@ -83,7 +83,8 @@ class Observed:
         self._log.info(
             "request answered",
             method=method,
-            path=_shown_path(scope),
+            # Masked with or without a route, whether it was encoded once or twice.
+            path=_SECRETS.sub(r"\1***", unquote(unquote(scope["path"])))[:PATH_CHARACTERS],
             route=route,
             status=status,
             milliseconds=round(seconds * 1e3, 1),
@@ -109,8 +110,3 @@ def _facts(scope: Any) -> dict[str, str]:
     """The attributes of the request's span: its route and its app, no text of the caller."""
     app = scope.get("path_params", {}).get("app_id", "")
     return {"route": _route(scope)} | ({"app": str(app)} if app else {})
-
-
-def _shown_path(scope: Any) -> str:
-    """The path for the log, masked with or without a route, whether it was encoded once or twice."""
-    return _SECRETS.sub(r"\1***", unquote(unquote(scope["path"])))[:PATH_CHARACTERS]

@@ -85,7 +85,6 @@ def kinds_of(answer: Any) -> tuple[Any, ...]:
 
 
 def _kinds(route: Route) -> list[Any]:
-    """The types of bodies and answers."""
     answered = [kind for answer in route.answers.values() if answer for kind in kinds_of(answer)]
     return answered if route.body is None else [route.body, *answered]
 

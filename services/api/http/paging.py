@@ -8,6 +8,7 @@ import base64
 import binascii
 from collections.abc import Callable
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode, urlsplit
 
@@ -24,6 +25,7 @@ MAX_LIMIT = 1_000
 PUBLIC_PATH = "public_path"
 """The key in the application's state for the path below which callers reach it."""
 
+E = TypeVar("E", bound=StrEnum)
 P = TypeVar("P")
 T = TypeVar("T")
 
@@ -76,6 +78,17 @@ def read_flag(request: ASGIConnection[Any, Any, Any, Any], name: str, *, default
     if text not in {"", "true", "false"}:
         raise Invalid(f"{name} must be true or false", field=name, value=text)
     return text == "true" if text else default
+
+
+def read_choice(
+    request: ASGIConnection[Any, Any, Any, Any], name: str, choices: type[E], rule: str = "must be one of"
+) -> E | None:
+    """A query parameter that is one of the choices, or `None`. Raises `Invalid`."""
+    text = first(request, name)
+    try:
+        return choices(text) if text else None
+    except ValueError:
+        raise Invalid(f"{rule} {', '.join(choices)}", field=name, value=text) from None
 
 
 def read_integer(request: ASGIConnection[Any, Any, Any, Any], name: str, *, most: int, default: int, rule: str) -> int:

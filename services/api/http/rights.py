@@ -80,13 +80,8 @@ _WITHOUT_ROLE = {
 
 
 async def permit(connection: Connection, handler: BaseRouteHandler) -> None:
-    """The guard of every route. A coroutine, because Litestar runs other guards in a thread.
-
-    Raises:
-        Unauthorized: there is no known caller, or the route takes another kind of credential.
-        Forbidden: this caller may not do this.
-        Invalid: the caller's rights depend on the path's app, and its id is malformed.
-    """
+    """The guard of every route. A coroutine, because Litestar runs other guards in a thread. Raises `Unauthorized`,
+    `Forbidden`, and `Invalid` for the malformed id of an app."""
     who: Who = handler.opt["who"]
     if who is EVERYBODY:
         return
@@ -120,7 +115,6 @@ def _first_parts(handlers: Iterable[HTTPRouteHandler], is_meant: Callable[[Who],
 
 
 def _require_credential(caller: Caller, who: OnBus) -> None:
-    """Raise `BasicNeeded` for the wrong kind of credential."""
     if who is OnBus.EITHER or caller.is_admin == (who is OnBus.ROOT):
         return
     REQUESTS_REFUSED.labels("role").inc()
@@ -129,7 +123,6 @@ def _require_credential(caller: Caller, who: OnBus) -> None:
 
 
 def _find_role(caller: Caller, connection: Connection, of: Of) -> Role | None:
-    """The caller's role over the request's subject."""
     if caller.is_admin:
         return Role.ADMIN
     match of:
@@ -146,7 +139,6 @@ def _find_role(caller: Caller, connection: Connection, of: Of) -> Role | None:
 
 
 def _require(held: Role | None, needed: May) -> None:
-    """Raise `Forbidden` if the role is too low."""
     if held is None or not held.covers(needed.role):
         REQUESTS_REFUSED.labels("role").inc()
     if held is None:

@@ -20,7 +20,6 @@ from litestar.connection import ASGIConnection
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import Empty
 from msgspec import Struct
-from msgspec.structs import replace
 
 from services.api.http.acts import record_act, remember_request
 from services.api.http.dry_runs import DRY_RUN_NAME, contains_dry_run, means_dry_run
@@ -73,18 +72,12 @@ DRY_RUN = Parameter(
 )
 
 
-class OwnBody(Struct, frozen=True):
-    """The type of a body that depends on the deployment, as the route's resource tells it."""
-
-    of: Callable[[Any], Any]
-
-
 class Route(Struct, frozen=True):
     """A route. `@Route("GET", "/apps", ...)` stands over the method of a `Resource` that answers it.
 
     `summary` describes it to callers. `answers` maps a status to the type of its body, to a tuple of types where it
     may have several, and to `None` for an empty one. `body` is the type of the request's body; the method itself reads
-    it, in its own time, and takes it as any of `body_media`. It may be an `OwnBody`.
+    it, in its own time, and takes it as any of `body_media`.
     A body over `max_body_bytes`, by default the application's limit, is refused; where that depends on the deployment,
     it is a function of the resource. A route that `streams` passes its body on as it comes and never holds it.
     A list that `exports` is also given whole, as text of these media types, where `Accept` names one.
@@ -157,8 +150,9 @@ class Resource:
         limit = route.max_body_bytes
         if callable(limit):
             limit = limit(self)
-        if isinstance(route.body, OwnBody):
-            route = replace(route, body=route.body.of(self))
+        if route.act:
+            is_dry = DRY_RUN in route.parameters
+            function = record_act(route.act, function, may_be_dry=is_dry, masks=route.masks)
         return _Handler(
             route.path,
             http_method=[route.method],
@@ -167,11 +161,7 @@ class Resource:
             request_max_body_size=Empty if limit is None else limit,
             # Litestar takes a DELETE to have no answer. Every answer brings its own status along.
             status_code=HTTPStatus.OK if route.method == "DELETE" and any(route.answers.values()) else None,
-        )(self._with_act(route, function) if route.act else function)
-
-    def _with_act(self, route: Route, function: Callable[..., Any]) -> Callable[..., Any]:
-        assert route.act is not None
-        return record_act(route.act, function, may_be_dry=DRY_RUN in route.parameters, masks=route.masks)
+        )(function)
 
 
 class _Handler(HTTPRouteHandler):

@@ -105,7 +105,6 @@ def _nullable(schema: Json) -> Json:
 
 
 def _bodies(kind: Any) -> Iterator[type[wire.Body]]:
-    """The bodies in a type."""
     if isinstance(kind, type) and issubclass(kind, wire.Body):
         yield kind
     for part in get_args(kind):

@@ -1,15 +1,11 @@
-"""The fields, figures and checks of jobs that send by a provider account, which the body of POST names: `credential`.
-Their part gives them (`Part.account_jobs`); where no part does, there are no such jobs."""
+"""Figures and checks of jobs that send by a provider account, which the body of POST names: `credential`."""
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
-import msgspec
-from msgspec import NODEFAULT, Struct, defstruct
-from msgspec.structs import FieldInfo, replace
+from msgspec import Struct
 
-from services.api.http import wire
 from services.api.jobs.job_body import JobBody
 from shared.domain.accounts.apps import App
 from shared.domain.errors import Invalid
@@ -110,31 +106,13 @@ class OwnFields(Struct, frozen=True, kw_only=True):
     table_kind: str
     options: dict[str, Any]
 
-    def put_into(self, job: Job) -> Job:
-        """The job with these."""
-        return replace(
-            job,
-            service=self.service,
-            credential_id=self.credential_id,
-            table_kind=self.table_kind,
-            options=self.options,
-        )
-
 
 class AccountJobs(Protocol):
     """Reads and shows what such jobs have of their own. All raise `Unavailable`."""
 
-    body: type[JobBody]
-    """The body with what is read of it besides `JobBody`, as the OpenAPI document shows it."""
-
     async def read(self, app: App, names: tuple[str, ...], body: JobBody) -> tuple[list[Template], OwnFields]:
-        """The templates, and what the body, which is a `body`, says of the job's own. All that can be known to be wrong
-        with the account, the templates and the table is told here.
-
-        Raises:
-            Invalid: a field breaks a rule.
-            Conflict: the account sends nothing now.
-        """
+        """The templates, and what the body says of the job's own. Raises `Invalid`, and `Conflict` if the account sends
+        nothing now: all that can be known to be wrong with the account, the templates and the table."""
 
     async def confirm(self, job: Job) -> None:
         """Look at the account once more, now that the job is stored: its deletion may not have seen the job. Raises
@@ -147,36 +125,3 @@ class AccountJobs(Protocol):
     async def measure(self, job: Job, *, exact: bool) -> AccountFigures:
         """How the job stands, at most a second ago while it is open; now, if that must be `exact`. In another round
         than the job's where it has been taken up again since it was read."""
-
-
-class NoAccountJobs(AccountJobs):
-    """There are none."""
-
-    body = JobBody
-
-    async def read(self, app: App, names: tuple[str, ...], body: JobBody) -> tuple[list[Template], OwnFields]:
-        raise Invalid("there are no credentials here", field="credential", value=body.credential)
-
-    async def confirm(self, job: Job) -> None:
-        return None
-
-    async def foresee(self, job: Job, *, seconds: float) -> Foreseen:
-        raise AssertionError("no job names a credential here")
-
-    async def measure(self, job: Job, *, exact: bool) -> AccountFigures:
-        raise AssertionError("no job names a credential here")
-
-
-def body_with(own: type[wire.Body]) -> type[JobBody]:
-    """`JobBody` with these fields besides."""
-    fields = [
-        (field.name, field.type, field.default if field.default_factory is NODEFAULT else _copy_factory(field))
-        for field in msgspec.structs.fields(own)
-    ]
-    namespace = {"__doc__": JobBody.__doc__}
-    made = defstruct(JobBody.__name__, fields, bases=(JobBody,), namespace=namespace, frozen=True, kw_only=True)
-    return cast(type[JobBody], made)
-
-
-def _copy_factory(field: FieldInfo) -> Any:
-    return msgspec.field(default_factory=field.default_factory)

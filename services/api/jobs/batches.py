@@ -12,8 +12,7 @@ from services.api.http.rights import VIEW_APP
 from services.api.http.routes import Parameter, Resource, Route
 from services.api.http.wire import Timestamp
 from services.api.jobs.jobs import JOB, job_of
-from shared.domain.errors import Invalid
-from shared.domain.instants import format_instant
+from shared.domain.instants import format_instant, format_maybe
 from shared.domain.jobs.batches import Batch, BatchStatus, top
 from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.rate_chart import POINTS
@@ -73,7 +72,8 @@ class BatchesResource(Resource):
     async def list_job_batches(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
     ) -> Response[bytes]:
-        asked, status = paging.read_page(request, int), _read_status(paging.first(request, _STATE.name))
+        asked = paging.read_page(request, int)
+        status = paging.read_choice(request, "state", BatchStatus, "state is one of")
         _, job = await job_of(self._store, app_id, job_id)
         after = -1 if asked.after is None else asked.after
         batches = await self._store.batch_sums.page(job.key, status=status, after=after, limit=asked.limit)
@@ -106,12 +106,5 @@ def _batch_view(batch: Batch, job: Job) -> BatchView:
         attempts=batch.attempts,
         error=next(iter(top(receipt.reasons)), "") if batch.has_failed else "",
         reasons=receipt.reasons,
-        changed_at=None if batch.changed_at is None else format_instant(batch.changed_at),
+        changed_at=format_maybe(batch.changed_at),
     )
-
-
-def _read_status(text: str) -> BatchStatus | None:
-    try:
-        return BatchStatus(text) if text else None
-    except ValueError:
-        raise Invalid(f"state is one of {', '.join(BatchStatus)}", field="state", value=text) from None

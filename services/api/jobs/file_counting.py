@@ -27,12 +27,8 @@ class FileCounting:
         self._blobs = blobs
 
     async def count(self, table: str, file: File, *, seconds: float) -> Counted:
-        """The counts of the file's users in the table, or of as many of them as can be looked up in so many seconds.
-
-        Raises:
-            Invalid: a job over this file would fail; the reason says why and, of a broken file, where.
-            Unavailable: the file or the table cannot be read now.
-        """
+        """The counts of the file's users in the table, or of as many as can be looked up in this time. Raises `Invalid`
+        if a job over this file would fail."""
         slicer = Slicer(SLICE_ROWS, NORMAL_FORMS[await self._audience.user_type(table)])
         counted = Counted(total=file.size)
         with suppress(TimeoutError):

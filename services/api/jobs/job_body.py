@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from services.api.http import wire
 from services.api.http.dry_runs import check_metadata
@@ -12,6 +12,9 @@ from shared.domain.errors import Invalid
 from shared.domain.ids import read_uuid
 from shared.domain.instants import LATEST, ns
 from shared.domain.jobs.jobs import NAME_CHARACTERS, check_job_name
+from shared.domain.messages.credentials import OnUnknown
+from shared.domain.messages.jobs import LARGEST_SHARE, Duplicates, Halt
+from shared.domain.messages.suppressions import LIST_CHARACTERS
 from shared.domain.push.records import SERVICES
 
 _PROTOCOL = "s3://"
@@ -19,11 +22,19 @@ _LATEST_NS = ns(LATEST)
 SOME_NS = 10**18  # in 2001; what is less today is seconds, milliseconds or microseconds
 _UNITS = {"seconds": 10**9, "milliseconds": 10**6, "microseconds": 10**3}
 
+_HALT = {
+    "properties": {
+        "share": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": Halt().share},
+        "minimum": {"type": "integer", "minimum": 0, "default": Halt().minimum},
+    },
+    "additionalProperties": False,
+}
+
 Nanoseconds = Meta(extra_json_schema={"format": "int64"})
 
 
-class JobBody(wire.Body, frozen=True, kw_only=True):
-    """A job to be made. A time is nanoseconds since 1970 or a text as `2026-12-24T09:00:00Z`; 0 and `""` are unset."""
+class PushBody(wire.Body, frozen=True, kw_only=True):
+    """The fields of every job: a push has no others."""
 
     id: Annotated[str, Meta(description="An id of the caller's choice, a UUID.")] = ""
     name: Annotated[
@@ -92,12 +103,85 @@ class JobBody(wire.Body, frozen=True, kw_only=True):
     ] = 0.0
 
 
-def read_names(text: str) -> tuple[str, ...]:
-    """The template names of a query, which are not trimmed.
+class JobBody(PushBody, frozen=True, kw_only=True):
+    """A job to be made. A time is nanoseconds since 1970 or a text as `2026-12-24T09:00:00Z`; 0 and `""` are unset."""
 
-    Raises:
-        Invalid: there are none.
-    """
+    recipient_column: Annotated[
+        str,
+        Meta(
+            description="With a credential: the column of the file or of the table that has the recipients. By default "
+            "`recipient`, and `token` for the kinds fcm and apns.",
+            extra_json_schema={"maxLength": 255},
+        ),
+    ] = ""
+    locale: Annotated[
+        str,
+        Meta(
+            description="With a credential: the locale of the template for recipients whose own has none. By default "
+            "`en`.",
+            extra_json_schema={"maxLength": 10},
+        ),
+    ] = ""
+    default_region: Annotated[
+        str,
+        Meta(
+            description="With a credential: the country of phone numbers that name none, by its two letters.",
+            extra_json_schema={"examples": ["SG"]},
+        ),
+    ] = ""
+    duplicates: Annotated[
+        str,
+        Meta(
+            description="With a credential: whether who stands in the audience twice gets one message (`once`, or "
+            "unset) or two (`each`).",
+            extra_json_schema={"enum": ["", *Duplicates]},
+        ),
+    ] = ""
+    on_unknown: Annotated[
+        str,
+        Meta(
+            description="With a credential: what becomes of messages of which nobody can tell whether the provider has "
+            "them: nothing (`hold`), or they are sent again (`retry`). By default as the credential says.",
+            extra_json_schema={"enum": ["", *OnUnknown]},
+        ),
+    ] = ""
+    halt_on: Annotated[
+        dict[str, Any] | UnsetType | None,
+        Meta(
+            description="With a credential: the job is held once more than `minimum` of its messages, and more than "
+            "this `share` of those that the provider has answered, bounced or were refused; `null`: never. By default "
+            f"{Halt().share} and {Halt().minimum} for mail, and never for others.",
+            extra_json_schema=_HALT,
+        ),
+    ] = UNSET
+    share: Annotated[
+        int,
+        Meta(
+            description="With a credential whose order is `shares`: how much of its rate the job gets beside others.",
+            extra_json_schema={"minimum": 1, "maximum": LARGEST_SHARE},
+        ),
+    ] = 1
+    list: Annotated[
+        str,
+        Meta(
+            description="With a credential: the list that recipients can unsubscribe from; unset: all.",
+            extra_json_schema={"maxLength": LIST_CHARACTERS},
+        ),
+    ] = ""
+    transactional: Annotated[
+        bool, Meta(description="With a credential: whether the messages go to those too who have unsubscribed.")
+    ] = False
+    max_recipients: Annotated[
+        int,
+        Meta(
+            description="With a credential: a job with more recipients is stopped while it is planned; 0: no limit.",
+            extra_json_schema={"minimum": 0},
+        ),
+    ] = 0
+
+
+def read_names(text: str) -> tuple[str, ...]:
+    """The template names of a query, which are not trimmed. Raises `Invalid` if there are none."""
     if not text:
         raise Invalid("name a template: ?template=NAME", field="template")
     return tuple(text.split(","))

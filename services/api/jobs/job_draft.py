@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from services.api.http.ids import fresh_id
 from services.api.jobs import job_body
@@ -67,7 +67,6 @@ class JobDrafts:
         self._files = files
         self._clock = clock
         self._account_jobs = account_jobs
-        self.body = account_jobs.body
         self._published_sign = published_sign
         self._max_record_bytes = max_record_bytes
         self._mails = mails
@@ -75,7 +74,7 @@ class JobDrafts:
 
     def read_body(self, content: bytes) -> JobBody:
         """The body of a job. Raises `Invalid`."""
-        return read_body(content, self.body, lenient=self._lenient)
+        return read_body(content, lenient=self._lenient)
 
     async def prepare(
         self, app: App, names: tuple[str, ...], body: JobBody, created_by: str, key: Idempotency | None
@@ -123,7 +122,7 @@ class JobDrafts:
         job_body.check(body, now=self._clock.now_ns())
         templates, own = await self._account_jobs.read(app, names, body)
         file = await self._files.find(body.csv_path) if body.csv_path else None
-        job = own.put_into(self._make_job(app, names, body, created_by, key))
+        job = replace(self._make_job(app, names, body, created_by, key), **asdict(own))
         return JobDraft(self._with_mail(job), templates, file)
 
     def _warn(self, job: Job) -> list[str]:

@@ -42,12 +42,7 @@ class JobFiles:
 
     async def check(self, job: Job, file: File) -> list[str]:
         """Read the first `CHECKED_BYTES` of the file as the planner of the job, which has its templates, would. Returns
-        warnings.
-
-        Raises:
-            Invalid: the planner would stop the job over these bytes. The reason names byte and line.
-            Unavailable: the file cannot be read now.
-        """
+        warnings. Raises `Invalid`, with byte and line, if the planner would stop the job over these bytes."""
         named = self._kinds.of(job.service).named_columns(job)
         upto = min(file.size, CHECKED_BYTES)
         async with aclosing(self._blobs.read(file, 0, upto)) as chunks:

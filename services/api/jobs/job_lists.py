@@ -88,7 +88,7 @@ class JobListResource(Resource):
         asked, caller = paging.read_page(request, str), caller_of(request)
         wanted = JobSelection(
             app_ids=_visible_apps(caller, paging.first(request, "app")),
-            state=_read_state(paging.first(request, "status")),
+            state=paging.read_choice(request, "status", JobState),
             template=paging.first(request, "template"),
             by=paging.first(request, "by"),
             since=_read_instant(request, "since"),
@@ -163,20 +163,12 @@ def _apps_with_role(caller: Caller) -> tuple[str, ...] | None:
 
 
 def _visible_apps(caller: Caller, named: str) -> tuple[str, ...] | None:
-    """The app that the caller names, or all that the caller may see."""
     if not named:
         return _apps_with_role(caller)
     app_id = read_uuid(named, field="app")
     if caller.role_over_app(app_id) is None:
         raise Forbidden("this app is none of yours: it needs the role viewer over the app", field="app", value=named)
     return (app_id,)
-
-
-def _read_state(text: str) -> JobState | None:
-    try:
-        return JobState(text) if text else None
-    except ValueError:
-        raise Invalid(f"must be one of {', '.join(JobState)}", field="status", value=text) from None
 
 
 def _read_instant(request: Request[Any, Any, Any], name: str) -> datetime | None:

@@ -14,7 +14,7 @@ from services.api.http.acts import note_name
 from services.api.http.idempotency import idempotency_of
 from services.api.http.identity import caller_of
 from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
-from services.api.http.routes import OwnBody, Resource, Route
+from services.api.http.routes import Resource, Route
 from services.api.jobs import job_body
 from services.api.jobs.job_answers import JobAnswers
 from services.api.jobs.job_draft import JobDrafts
@@ -48,7 +48,6 @@ class JobsResource(Resource):
         watch: JobWatch,
         answers: JobAnswers,
     ) -> None:
-        self.body = drafts.body
         self._store = store
         self._watch = watch
         self._answers = answers
@@ -76,7 +75,7 @@ class JobsResource(Resource):
 
     @Route(
         "POST", JOBS, summary="Make a job, which starts at once or at `startsAt`.",
-        act="job.create", who=OPERATE_APP, body=OwnBody(lambda jobs: jobs.body),
+        act="job.create", who=OPERATE_APP, body=job_body.JobBody,
         answers={HTTPStatus.CREATED: JobView, HTTPStatus.OK: JobView},
         problems=(HTTPStatus.CONFLICT,), parameters=(TEMPLATE, KEY),
     )  # fmt: skip
@@ -120,7 +119,6 @@ class JobsResource(Resource):
         return await self._answers.show(job, app, personal=sees_personal_data(request), exact=exact)
 
     async def _earlier(self, key: Idempotency | None) -> tuple[Job, Group | None] | None:
-        """The job or group of the first request with this key."""
         if job := await self._flow.earlier(key):
             return job, None
         if group := await self._groups.earlier(key):
@@ -144,12 +142,7 @@ class JobsResource(Resource):
 
 
 async def job_of(store: Store, app_id: str, job_id: str) -> tuple[App, Job]:
-    """The job that a path names, and its app.
-
-    Raises:
-        Invalid: an id is no UUID.
-        NotFound: there is no such app, or the job is none of it.
-    """
+    """The job that a path names, and its app. Raises `Invalid` for an id that is no UUID, and `NotFound`."""
     app = await app_of(store, app_id)
     job = await store.jobs.view(read_uuid(job_id, field="jobId"))
     if job is None or job.app_id != app.id:

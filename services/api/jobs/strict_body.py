@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from msgspec.structs import fields
+from msgspec.structs import asdict, fields
 
 from services.api.http import wire
-from services.api.jobs.job_body import SOME_NS, JobBody
+from services.api.jobs.job_body import SOME_NS, JobBody, PushBody
 from shared.domain.errors import Invalid
 from shared.domain.instants import ns, read_instant, read_wall_clock
 
@@ -35,18 +35,15 @@ _ANSWERED = frozenset(
 """Marathon's Go client sends these too, as it writes all fields of a job."""
 
 
-def read_body(content: bytes, whole: type[JobBody], *, lenient: bool) -> JobBody:
-    """Read a job's body; `whole` has the fields of all kinds of jobs, and is what a job with a credential is read as.
-
-    Raises:
-        Invalid: a field breaks a rule, or, unless `lenient`, is unknown or for other kinds of jobs.
-    """
+def read_body(content: bytes, *, lenient: bool) -> JobBody:
+    """Read a job's body. Unless `lenient`, an unknown field is `Invalid`, and so is one that only jobs with a
+    credential have."""
     raw = wire.first_value(content)
     if lenient:
-        body = wire.object_of(raw, JobBody, _read_instants)
-        return wire.object_of(raw, whole, _read_instants) if body.credential else body
-    wire.check_keys(raw, wire.names_of(whole), _ANSWERED)
-    body = wire.object_of(raw, whole, _read_instants)
+        push = wire.object_of(raw, PushBody, _read_instants)
+        return wire.object_of(raw, JobBody, _read_instants) if push.credential else JobBody(**asdict(push))
+    wire.check_keys(raw, wire.names_of(JobBody), _ANSWERED)
+    body = wire.object_of(raw, JobBody, _read_instants)
     if not body.credential:
         _check_push(body)
     return body
@@ -65,9 +62,9 @@ def _read_instants(fields: dict[str, Any]) -> None:
             fields[name] = at
 
 
-def _check_push(whole: JobBody) -> None:
+def _check_push(body: JobBody) -> None:
     """A generated client sends every field that has a default."""
-    of_push, unset = wire.names_of(JobBody), type(whole)()
-    for field in fields(whole):
-        if field.encode_name not in of_push and getattr(whole, field.name) != getattr(unset, field.name):
+    of_push, unset = wire.names_of(PushBody), JobBody()
+    for field in fields(body):
+        if field.encode_name not in of_push and getattr(body, field.name) != getattr(unset, field.name):
             raise Invalid(f"{field.encode_name} needs a credential: a push job has none", field=field.encode_name)

@@ -207,7 +207,6 @@ class TemplatesResource(Resource):
         return wire.empty()
 
     async def _check_size(self, templates: list[Template]) -> None:
-        """Raise `Invalid` for a template that is too large with its defaults alone."""
         await asyncio.to_thread(check_filled, templates, {}, {}, most=self._max_record_bytes, field="body")
 
     def _make_templates(self, bodies: list[TemplateBody], app: App, created_by: str) -> list[Template]:

@@ -48,11 +48,9 @@ class UploadUrlResource(Resource):
         seconds = self._clock.now_ns() // 10**9
         path = f"{self._blobs.bucket}/{self._folder}/job-{seconds}-{uuid.uuid4()}.csv"
         url = await self._blobs.upload_url(path, seconds=_SECONDS)
-        return wire.answer(UploadUrlView(self._absolute(url, request), path))
-
-    def _absolute(self, url: str, request: Request[Any, Any, Any]) -> str:
-        """S3 gives whole URLs; Carillon's begin with their path."""
-        return (self._public_url or str(request.base_url)).rstrip("/") + url if url.startswith("/") else url
+        if url.startswith("/"):  # S3 gives whole URLs
+            url = (self._public_url or str(request.base_url)).rstrip("/") + url
+        return wire.answer(UploadUrlView(url, path))
 
 
 class UploadsResource(Resource):

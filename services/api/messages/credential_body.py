@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from services.api.http.strict_bodies import decode_body
 from shared.domain.accounts.callers import Caller
@@ -152,12 +152,7 @@ def read_body(content: bytes, decoder: msgspec.json.Decoder[_Body]) -> _Body:
 def draft_credential(
     body: CredentialBody, id: str, app_id: str, channel: Channel, *, at: datetime, caller: Caller
 ) -> Credential:
-    """The credential that is asked for, without its secret.
-
-    Raises:
-        Invalid: an app's id is none.
-        Forbidden: somebody who is no admin shares it.
-    """
+    """The credential that is asked for, without its secret. Only an admin shares it. Raises `Invalid`, `Forbidden`."""
     rate = default_rate(body.kind) if body.rate is None else body.rate
     return Credential(
         id=id,
@@ -169,7 +164,7 @@ def draft_credential(
         max_in_flight=body.max_in_flight or default_max_in_flight(rate),
         order=body.order or SendOrder.AGE,
         on_unknown=body.on_unknown or default_on_unknown(channel),
-        retry=_read_retry(body.retry or SendRetryBody()),
+        retry=SendRetry(**asdict(body.retry or SendRetryBody())),
         test_recipient=body.test_recipient,
         test_content=body.test_content or {},
         shared_with=_read_apps(body.shared_with or (), (), caller),
@@ -180,12 +175,7 @@ def draft_credential(
 
 
 def apply_change(body: CredentialChange, credential: Credential, caller: Caller) -> Credential:
-    """The credential with what the body names.
-
-    Raises:
-        Invalid: an app's id is none.
-        Forbidden: somebody who is no admin shares it.
-    """
+    """The credential with what the body names. Only an admin shares it. Raises `Invalid`, `Forbidden`."""
     if body.rate is not None:
         credential = credential.with_rate(body.rate)
     given = {
@@ -193,7 +183,7 @@ def apply_change(body: CredentialChange, credential: Credential, caller: Caller)
         "max_in_flight": body.max_in_flight,
         "order": body.order,
         "on_unknown": body.on_unknown,
-        "retry": None if body.retry is None else _read_retry(body.retry),
+        "retry": None if body.retry is None else SendRetry(**asdict(body.retry)),
         "test_recipient": body.test_recipient,
         "test_content": body.test_content,
         "shared_with": None
@@ -201,15 +191,6 @@ def apply_change(body: CredentialChange, credential: Credential, caller: Caller)
         else _read_apps(body.shared_with, credential.shared_with, caller),
     }
     return replace(credential, **{name: value for name, value in given.items() if value is not None})
-
-
-def _read_retry(body: SendRetryBody) -> SendRetry:
-    return SendRetry(
-        attempts=body.attempts,
-        first_delay_seconds=body.first_delay_seconds,
-        factor=body.factor,
-        cap_seconds=body.cap_seconds,
-    )
 
 
 def _read_apps(given: tuple[str, ...], before: tuple[str, ...], caller: Caller) -> tuple[str, ...]:

@@ -1,6 +1,5 @@
 """A credential as clients see it: never its secret."""
 
-from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
@@ -8,7 +7,7 @@ from msgspec.structs import asdict, replace
 
 from services.api.http import wire
 from services.api.http.wire import Timestamp
-from shared.domain.instants import format_instant
+from shared.domain.instants import format_instant, format_maybe
 from shared.domain.messages.credentials import Credential, CredentialStatus, OnUnknown, SendOrder
 from shared.domain.messages.flowing import CredentialStanding
 from shared.domain.messages.pacing import Limit
@@ -82,15 +81,11 @@ def credential_detail(view: CredentialView, standing: CredentialStanding) -> Cre
         **asdict(view),
         effective_rate=standing.effective_rate,
         limited_by=standing.limited_by,
-        hold_until=_instant(standing.hold_until),
+        hold_until=format_maybe(standing.hold_until),
         queue=CredentialQueueView(
-            jobs=queue.jobs, messages=queue.messages, held=queue.held, oldest_unsent=_instant(queue.oldest)
+            jobs=queue.jobs, messages=queue.messages, held=queue.held, oldest_unsent=format_maybe(queue.oldest)
         ),
     )
-
-
-def _instant(at: datetime | None) -> Timestamp | None:
-    return None if at is None else format_instant(at)
 
 
 def credential_view(credential: Credential, *, whole: bool = True) -> CredentialView:
@@ -106,12 +101,7 @@ def credential_view(credential: Credential, *, whole: bool = True) -> Credential
         max_in_flight=credential.max_in_flight,
         order=credential.order,
         on_unknown=credential.on_unknown,
-        retry=SendRetryView(
-            attempts=credential.retry.attempts,
-            first_delay_seconds=credential.retry.first_delay_seconds,
-            factor=credential.retry.factor,
-            cap_seconds=credential.retry.cap_seconds,
-        ),
+        retry=SendRetryView(**asdict(credential.retry)),
         test_recipient=credential.test_recipient,
         test_content=credential.test_content,
         shared_with=credential.shared_with,

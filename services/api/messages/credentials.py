@@ -186,7 +186,6 @@ class CredentialsResource(Resource):
         return self._keys.digest(read) if self._keys.can_seal else read
 
     async def _find_earlier(self, used: Idempotency) -> Credential | None:
-        """The credential of the first request with this key."""
         first = await self._store.idempotency.recall(used)
         return None if first is None else await self._store.credentials.get(first.made)
 
@@ -198,7 +197,6 @@ class CredentialsResource(Resource):
         return replace(draft, id=claimed.made)
 
     async def _usable(self, app: App, credential_id: str) -> Credential:
-        """The credential, if the app may use it."""
         credential = await self._store.credentials.get(read_uuid(credential_id, field="credentialId"))
         if credential is None or app.id not in credential.usable_by:
             raise NotFound("there is no credential with this id", field="credentialId", value=credential_id)
@@ -206,12 +204,7 @@ class CredentialsResource(Resource):
         return credential
 
     async def _own(self, app_id: str, credential_id: str) -> Credential:
-        """The credential, if it is the app's own.
-
-        Raises:
-            NotFound: the app may use no such credential.
-            Forbidden: another app shares it.
-        """
+        """The credential, if it is the app's own. Raises `NotFound`, and `Forbidden` if another app shares it."""
         app = await app_of(self._store, app_id)
         credential = await self._usable(app, credential_id)
         if credential.app_id != app.id:

@@ -18,7 +18,6 @@ from services.api.http.rights import VIEW_APP, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
 from services.api.jobs.jobs import JOB, job_of
 from services.api.messages.message_view import MessageView, as_csv, as_ndjson, csv_header, message_view
-from shared.domain.errors import Invalid
 from shared.domain.jobs.jobs import Job, split_key
 from shared.domain.messages.ledger import MessageState
 from shared.flow.messages.figures import MessageFigures
@@ -57,7 +56,7 @@ class JobMessagesResource(Resource):
     async def list_job_messages(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
     ) -> Response[Any]:
-        state = _read_state(paging.first(request, _STATE.name))
+        state = paging.read_choice(request, "state", MessageState)
         _, job = await job_of(self._store, app_id, job_id)
         personal, export = sees_personal_data(request), _export_of(request)
         if export:
@@ -107,7 +106,6 @@ async def _write(
 
 
 def _export_of(request: Request[Any, Any, Any]) -> str:
-    """The media type for an export of all messages, `""` for a page of JSON."""
     for part in request.headers.get("accept", "").split(","):
         media, *parameters = (text.strip().lower() for text in part.split(";"))
         if media in _EXPORTS and not any(map(_NOT_WANTED.fullmatch, parameters)):
@@ -116,13 +114,5 @@ def _export_of(request: Request[Any, Any, Any]) -> str:
 
 
 def _read_position(request: Request[Any, Any, Any]) -> str:
-    """The id after which an export begins."""
     cursor = paging.first(request, "cursor")
     return cursor if "." in cursor else paging.read_page(request, str).after or ""
-
-
-def _read_state(text: str) -> MessageState | None:
-    try:
-        return MessageState(text) if text else None
-    except ValueError:
-        raise Invalid(f"must be one of {', '.join(MessageState)}", field="state", value=text) from None

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -16,10 +16,9 @@ from services.api.jobs.account_jobs import (
     MessageCountsView,
     MessageSampleView,
     OwnFields,
-    body_with,
 )
 from services.api.jobs.job_body import JobBody
-from services.api.messages.message_job_body import MessageJobFields, read_options, show_options
+from services.api.messages.message_job_body import read_options, show_options
 from services.api.messages.recipient_counting import Previewed, RecipientCounting
 from shared.audience.recipient_tables import RecipientTables
 from shared.domain.accounts.apps import App
@@ -45,8 +44,6 @@ from shared.store import Store
 class MessageAccountJobs(AccountJobs):
     """Jobs that send messages."""
 
-    body = body_with(MessageJobFields)
-
     def __init__(
         self,
         store: Store,
@@ -67,8 +64,7 @@ class MessageAccountJobs(AccountJobs):
         _check_fitting(names, body)
         credential = await find_credential(self._store, app.id, body.credential)
         channel = self._credentials.channel_of(credential.kind)
-        fields = cast(MessageJobFields, body)
-        options = replace(read_options(fields, credential, channel), dry_run=body.metadata.get(DRY_RUN_NAME, False))
+        options = replace(read_options(body, credential, channel), dry_run=body.metadata.get(DRY_RUN_NAME, False))
         check_sends(credential)
         templates = await find_templates(self._store, app.id, names)
         texts = await asyncio.to_thread(self._compile, templates, body.context, credential, options)
@@ -173,7 +169,6 @@ class MessageAccountJobs(AccountJobs):
 
 
 def _find_flaw(job: Job, counted: RecipientCount, unfilled: tuple[str, ...]) -> Invalid | None:
-    """The reason why the job would be stopped, though its audience can be read."""
     try:
         check_filled_tags(unfilled)
         check_count(counted.planned, options_of(job).max_recipients)
@@ -183,7 +178,6 @@ def _find_flaw(job: Job, counted: RecipientCount, unfilled: tuple[str, ...]) -> 
 
 
 def _check_fitting(names: tuple[str, ...], body: JobBody) -> None:
-    """Raise `Invalid` for fields that no job with a credential has."""
     if len(names) > 1:
         raise Invalid("a job with a credential has one template", field="template", value=",".join(names))
     if body.localized:

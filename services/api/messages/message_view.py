@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from services.api.http import wire
 from services.api.http.wire import Timestamp
-from shared.domain.instants import format_instant
+from shared.domain.instants import format_instant, format_maybe
 from shared.domain.messages.ledger import EarlierAttempt, Message, MessageState
 from shared.domain.messages.singles import SingleWish
 from shared.store.messages.jobs import MessageSource
@@ -84,7 +84,7 @@ def message_view(
 ) -> MessageView:
     """The message, which comes from this `source` if it is a job's; without what is personal unless `personal`."""
     times = (message.answered_at, message.delivered_at, message.read_at, message.redacted_at)
-    answered, delivered, read, redacted = (None if at is None else format_instant(at) for at in times)
+    answered, delivered, read, redacted = (format_maybe(at) for at in times)
     view = MessageView(
         id=message.id,
         credential_id=message.credential_id,
@@ -169,8 +169,7 @@ def _attempt_view(earlier: EarlierAttempt, credential_id: str) -> AttemptView:
 
 
 def _with_wishes(view: MessageView, single: SingleWish) -> MessageView:
-    """With the wishes of a single message."""
-    expires_at = None if single.expires_at is None else format_instant(single.expires_at)
+    expires_at = format_maybe(single.expires_at)
     return replace(view, send_at=format_instant(single.due), expires_at=expires_at, template=single.template)
 
 

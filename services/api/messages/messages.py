@@ -14,7 +14,7 @@ from services.api.http import paging, wire
 from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
 from services.api.messages.message_view import MessageView, message_view
-from services.api.messages.recipients import read_address
+from services.api.messages.recipients import address_of
 from shared.domain.errors import Invalid, NotFound
 from shared.domain.instants import LATEST, from_ms, ms
 from shared.domain.messages.ledger import incarnation_of
@@ -74,7 +74,7 @@ class MessagesResource(Resource):
     )  # fmt: skip
     async def find_messages(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
         asked, app = paging.read_page(request, MessagePosition), await app_of(self._store, app_id)
-        recipient = read_address(request, _RECIPIENT.name)
+        recipient = address_of(request, _RECIPIENT.name)
         credential, provider_id = (paging.first(request, each.name) for each in (_CREDENTIAL, _PROVIDER_ID))
         _check_question(recipient, credential, provider_id)
         if recipient:
@@ -122,7 +122,6 @@ class MessagesResource(Resource):
 
 
 def _check_question(recipient: str, credential: str, provider_id: str) -> None:
-    """Raise `Invalid` unless it asks either for a recipient or for a provider's id."""
     if bool(recipient) == bool(credential or provider_id):
         raise Invalid("either recipient is needed, or credential and providerId", field="recipient", value=recipient)
     for name, value in (("credential", credential), ("providerId", provider_id)):

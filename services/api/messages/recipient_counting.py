@@ -82,12 +82,8 @@ class RecipientCounting:
         self._blobs = blobs
 
     async def count(self, previewed: Previewed, *, seconds: float) -> RecipientCount:
-        """As many of the job's recipients as can be looked at in so many seconds.
-
-        Raises:
-            Invalid: a job over this file or table would fail; the reason says why.
-            Unavailable: the file, the table or the store cannot be read now.
-        """
+        """As many of the job's recipients as can be looked at in this time. Raises `Invalid` if a job over this file or
+        table would fail."""
         counted, folded = RecipientCount(), set[int]()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds) as limit, aclosing(self._parts(previewed)) as parts:

@@ -51,7 +51,7 @@ class RecipientsResource(Resource):
         parameters=(_IN_QUERY,),
     )  # fmt: skip
     async def redact_recipient(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
-        return await self._redact(app_id, read_address(request, _IN_QUERY.name))
+        return await self._redact(app_id, address_of(request, _IN_QUERY.name))
 
     @_route(
         "DELETE", _RECIPIENTS + "/{address:path}",
@@ -67,7 +67,7 @@ class RecipientsResource(Resource):
         return wire.answer(RedactedView(redacted=redacted, more=more))
 
 
-def read_address(request: Request[Any, Any, Any], name: str) -> str:
+def address_of(request: Request[Any, Any, Any], name: str) -> str:
     """The address that this parameter of the query has, `""` without one. Raises `Invalid` for several, and
     for a raw `+`, which means a blank there."""
     values = request.query_params.getall(name, [])

@@ -57,13 +57,7 @@ class SingleDrafts:
         self._templates: dict[str, list[Template]] = {}
 
     async def draft(self, body: SingleBody, *, namespace: str, now: datetime) -> SingleDraft:
-        """The message, which has no id yet.
-
-        Raises:
-            Invalid: a field breaks a rule.
-            Conflict: the credential sends nothing now.
-            Unavailable: the store is away.
-        """
+        """The message, which has no id yet. Raises `Invalid`, and `Conflict` if the credential sends nothing now."""
         times, region = read_times(body, now), check_region(body.default_region)
         credential = await self._find_credential(body.credential)
         channel = self._credentials.channel_of(credential.kind)

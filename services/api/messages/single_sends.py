@@ -161,12 +161,10 @@ class SingleSendsResource(Resource):
         return SingleDrafts(self._store, self._credentials, self._links, app)
 
     async def _claim(self, used: Idempotency | None) -> str:
-        """The id that the first request with this key has chosen."""
         fresh = str(uuid.uuid4())
         return fresh if used is None else (await self._store.idempotency.claim(used, made=fresh)).made
 
     async def _find_earlier(self, used: Idempotency) -> Message | None:
-        """The message of the first request with this key."""
         first = await self._store.idempotency.recall(used)
         return None if first is None else await self._store.messages.get(first.made)
 

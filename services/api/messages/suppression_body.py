@@ -10,7 +10,7 @@ from services.api.http import wire
 from services.api.http.strict_bodies import decode_body
 from services.api.http.wire import Timestamp
 from shared.domain.errors import Invalid
-from shared.domain.instants import format_instant
+from shared.domain.instants import format_instant, format_maybe
 from shared.domain.messages.channels import Channel
 from shared.domain.messages.phone_numbers import check_region
 from shared.domain.messages.recipients import Malformed, read_address
@@ -104,6 +104,6 @@ def suppression_view(suppression: Suppression, *, whole: bool = True) -> Suppres
         cause=suppression.cause,
         message_id=suppression.message_id,
         at=format_instant(suppression.at),
-        unsubscribed_at=None if unsubscribed_at is None else format_instant(unsubscribed_at),
+        unsubscribed_at=format_maybe(unsubscribed_at),
         redacted=not whole,
     )

@@ -10,7 +10,7 @@ from services.api.accounts.apps import APP, app_of
 from services.api.http import paging, wire
 from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
-from services.api.messages.recipients import read_address
+from services.api.messages.recipients import address_of
 from services.api.messages.suppression_body import (
     SuppressionBody,
     SuppressionView,
@@ -89,8 +89,7 @@ class SuppressionsResource(Resource):
 
 
 def _read_addresses(request: Request[Any, Any, Any]) -> list[str]:
-    """The addresses that the query looks for, if any. Raises `Invalid`."""
-    text = read_address(request, ADDRESS.name)
+    text = address_of(request, ADDRESS.name)
     if text and (len(text) > ADDRESS_CHARACTERS or not text.strip()):
         raise Invalid("address must be one that messages can have", field=ADDRESS.name)
     return sorted(spellings_of(text)) if text else []

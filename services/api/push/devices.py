@@ -63,7 +63,6 @@ class DevicesResource(Resource):
         return wire.answer([view for service, devices in found for view in _device_views(service, devices)])
 
     async def _read(self, table: FoundTable, user: str) -> Devices:
-        """Raises `Conflict` for a table that would be read completely."""
         if USER in table.unindexed:
             raise Conflict(f'table "{table.name}" has no index on {USER}, so no user can be looked up: create one')
         devices = await self._audience.read_users(table.name, [user], limit=_MOST)

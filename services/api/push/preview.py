@@ -22,7 +22,7 @@ from services.api.http import paging, wire
 from services.api.http.acts import UNRECORDED
 from services.api.http.identity import caller_of
 from services.api.http.rights import OPERATE_APP
-from services.api.http.routes import OwnBody, Resource, Route
+from services.api.http.routes import Resource, Route
 from services.api.jobs import job_body
 from services.api.jobs.file_counting import FileCounting
 from services.api.jobs.job_body import JobBody
@@ -64,7 +64,6 @@ class PreviewResource(Resource):
     def __init__(
         self, store: Store, audience: Audience, blobs: Blobs, drafts: JobDrafts, clock: Clock, rules: PreviewRules
     ) -> None:
-        self.body = drafts.body
         self._store = store
         self._audience = audience
         self._blobs = blobs
@@ -79,7 +78,7 @@ class PreviewResource(Resource):
     @Route(
         "POST", JOBS + "/preview", summary="Tell who would get a job and what they would get, and store nothing.",
         act=UNRECORDED, who=OPERATE_APP,
-        body=OwnBody(lambda previews: previews.body), answers={HTTPStatus.OK: JobPreview},
+        body=JobBody, answers={HTTPStatus.OK: JobPreview},
         problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), parameters=(TEMPLATE,),
     )  # fmt: skip
     async def preview_job(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
@@ -112,7 +111,6 @@ class PreviewResource(Resource):
             yield
 
     async def _foresee(self, app: App, names: tuple[str, ...], body: JobBody) -> JobPreview:
-        """The messages that a job with a credential would send."""
         foreseen = await self._drafts.foresee(app, names, body, seconds=self._rules.seconds)
         file = await self._blobs.stat(body.csv_path) if body.csv_path else None
         return account_preview_view(

@@ -5,7 +5,7 @@ from functools import cached_property
 
 from services.api.http.pages.routes import PageSet
 from services.api.http.routes import Resource
-from services.api.jobs.account_jobs import AccountJobs, NoAccountJobs
+from services.api.jobs.account_jobs import AccountJobs
 from services.api.jobs.batches import BatchesResource
 from services.api.jobs.groups import GroupsResource
 from services.api.jobs.job_answers import JobAnswers
@@ -23,8 +23,11 @@ from services.api.jobs.part_uploads import PartUploadsResource
 from services.api.jobs.template_trial import TemplateTrialResource
 from services.api.jobs.templates import TemplatesResource
 from services.api.jobs.uploads import UploadsResource, UploadUrlResource
+from services.api.messages.message_jobs import MessageAccountJobs
+from services.api.messages.recipient_counting import RecipientCounting
 from services.parts import Part
 from services.parts.jobs.common import JobsPart
+from services.parts.messages.common import MessagesPart
 from shared.domain.jobs.uploads import MAX_BYTES
 from shared.flow.jobs.uploads import UploadFlow
 from shared.runtime.lifecycle import Component
@@ -36,7 +39,11 @@ class JobsApi(Part):
 
     @cached_property
     def accounts(self) -> AccountJobs:
-        return self.parts.account_jobs or NoAccountJobs()
+        messages = self.parts.of(MessagesPart)
+        counting = RecipientCounting(self.store, lambda: messages.tables, self.capabilities.blobs)
+        return MessageAccountJobs(
+            self.store, messages.credentials, lambda: messages.tables, messages.figures, counting, messages.links
+        )
 
     @cached_property
     def answers(self) -> JobAnswers:

@@ -4,17 +4,14 @@ from collections.abc import Sequence
 
 from services.api.http.pages.routes import PageSet
 from services.api.http.routes import Resource
-from services.api.jobs.account_jobs import AccountJobs
 from services.api.messages.callbacks import CallbacksResource
 from services.api.messages.credentials import CredentialsResource
 from services.api.messages.job_messages import JobMessagesResource
 from services.api.messages.keys import SecretKeysResource
-from services.api.messages.message_jobs import MessageAccountJobs
 from services.api.messages.messages import MessagesResource
 from services.api.messages.pages.accounts import AccountPages
 from services.api.messages.pages.ledger import LedgerPages
 from services.api.messages.pages.recipients import RecipientPages
-from services.api.messages.recipient_counting import RecipientCounting
 from services.api.messages.recipients import RecipientsResource
 from services.api.messages.retries import RetriesResource
 from services.api.messages.single_sends import SingleSendsResource
@@ -33,18 +30,6 @@ from shared.flow.messages.unsubscribing import UnsubscribeFlow
 class MessagesApi(Part):
     """Credentials and their keys, jobs that send by them, single messages, states of messages, callbacks of providers,
     suppressions, and links to unsubscribe."""
-
-    def account_jobs(self) -> AccountJobs:
-        messages = self.parts.of(MessagesPart)
-        counting = RecipientCounting(self.store, lambda: messages.tables, self.capabilities.blobs)
-        return MessageAccountJobs(
-            self.store,
-            messages.credentials,
-            lambda: messages.tables,
-            messages.figures,
-            counting,
-            messages.links,
-        )
 
     def resources(self) -> Sequence[Resource]:
         part, given = self.parts.of(MessagesPart), self.capabilities

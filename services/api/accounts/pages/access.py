@@ -18,8 +18,6 @@ _ADMIN, _APP = "admin", "app/"
 
 
 class AccessPages(PageSet):
-    """Users, tokens and their grants."""
-
     section = NavSection("Access", _ACCESS, order=320, group="Admin")
 
     @PageRoute("/access", template="accounts/access.html")

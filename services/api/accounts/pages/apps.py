@@ -55,7 +55,6 @@ class AppPages(PageSet):
 
 
 def _count(found: list[Any] | None) -> str:
-    """The number up to `COUNTED`; `""` if unknown."""
     if found is None:
         return ""
     return str(len(found)) if len(found) <= COUNTED else f"over {COUNTED}"

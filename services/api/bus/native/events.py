@@ -140,12 +140,8 @@ class BusEventsResource(Resource):
             raise Invalid(error.reason, field=error.field) from None
         rest = iter(ids)
         return [
-            _refuse(index, each)
+            PublishedItemView(index=index, id=None, status=status_of(each), error=ItemError.of(each))
             if isinstance(each, Invalid)
             else PublishedItemView(index=index, id=next(rest), status=HTTPStatus.ACCEPTED)
             for index, each in enumerate(read)
         ]
-
-
-def _refuse(index: int, error: Invalid) -> PublishedItemView:
-    return PublishedItemView(index=index, id=None, status=status_of(error), error=ItemError.of(error))

@@ -91,7 +91,10 @@ def read_wish(content: bytes, namespace: str, key: str, *, check_url: CheckUrl, 
         check_name(name, field="topics")
     if body.headers is not UNSET:
         check_headers(body.headers, "headers")
-    _check_texts(body)
+    if _UUID.fullmatch(body.uuid or "") is None:
+        raise Invalid("must have at most 255 printable characters of ASCII", field="uuid")
+    if _CONTACT.fullmatch(body.contact or "") is None:
+        raise Invalid("must be a mail address", field="contact")
     fields = asdict(body) | {"filter": read_filter(body.filter)}
     form = EventForm.PUBLISHED if is_published else EventForm.NATIVE
     return SubscriptionWish(namespace=namespace, key=key, form=form, **fields)
@@ -108,13 +111,6 @@ def _check_callback(url: str, check_url: CheckUrl, *, allow_http: bool, is_publi
         rule = f"must be an https{' or http' if allow_http else ''} URL" + (" without a query" if is_published else "")
         raise Invalid(rule, field="callback", value=url)
     check_url(url, field="callback")
-
-
-def _check_texts(body: EventSubscriptionBody) -> None:
-    if _UUID.fullmatch(body.uuid or "") is None:
-        raise Invalid("must have at most 255 printable characters of ASCII", field="uuid")
-    if _CONTACT.fullmatch(body.contact or "") is None:
-        raise Invalid("must be a mail address", field="contact")
 
 
 def read_filter(body: FilterBody | UnsetType) -> EventFilter | UnsetType:

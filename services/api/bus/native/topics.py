@@ -99,7 +99,8 @@ class BusTopicsResource(Resource):
         body, caller = decode_body(await request.body(), _decoder), caller_of(request)
         await look_again(request)
         check_topic_name(topic, field="topic")
-        _check_body(body)
+        if not isinstance(body.description, UnsetType) and len(body.description) > DESCRIPTION_CHARACTERS:
+            raise Invalid(f"a description has at most {DESCRIPTION_CHARACTERS:,} characters", field="description")
         if body.owner is not UNSET and not caller.is_admin:
             raise Forbidden("only admins say whose a topic is", field="owner")
         owner = "" if body.owner is None else body.owner
@@ -126,11 +127,6 @@ class BusTopicsResource(Resource):
         namespace = None if caller.is_admin else caller.namespace
         await self._topics.remove(topic, namespace=namespace, of_others=caller.is_admin)
         return wire.empty()
-
-
-def _check_body(body: BusTopicBody) -> None:
-    if not isinstance(body.description, UnsetType) and len(body.description) > DESCRIPTION_CHARACTERS:
-        raise Invalid(f"a description has at most {DESCRIPTION_CHARACTERS:,} characters", field="description")
 
 
 def _show(found: TopicWithCount, caller: Caller) -> BusTopicView:

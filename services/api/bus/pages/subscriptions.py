@@ -287,10 +287,6 @@ def _read_value(text: str) -> Any:
         return text
 
 
-def _write_condition(condition: Values) -> str:
-    return f"{condition['path']} {condition['op']} {msgspec.json.encode(condition['value']).decode()}"
-
-
 async def _check_key(visit: Visit, key: str) -> None:
     """Raise `ApiProblem` for a key that is taken, because the route would change that subscription, or that no path can
     contain."""
@@ -330,7 +326,9 @@ def _fill_in(visit: Visit, stands: Values) -> Values:
         "topics": " ".join(stands["topics"]),
         "types": " ".join(wanted["types"]),
         "url_prefix": wanted["url_prefix"],
-        "conditions": "\n".join(_write_condition(each) for each in wanted["data"]),
+        "conditions": "\n".join(
+            f"{each['path']} {each['op']} {msgspec.json.encode(each['value']).decode()}" for each in wanted["data"]
+        ),
         "headers": "",
     }
     return {

@@ -128,7 +128,6 @@ class ApiTokensResource(Resource):
                 raise Invalid("this token exists already, by another name", field="token") from None
 
     async def _find(self, shown: str) -> Token | None:
-        """The token of the bus with this secret or id."""
         found = await self._find_by_secret(shown) or await self._store.tokens.get(shown)
         return found if found is not None and found.scope is TokenScope.BUS else None
 

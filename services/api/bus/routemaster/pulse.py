@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -98,7 +97,7 @@ class PulseResource(Resource):
     )  # fmt: skip
     async def ping_bus(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         _refuse_credentials(request)
-        return answer(Pong(_write_moment(self._clock.now())))
+        return answer(Pong(self._clock.now().strftime("%Y-%m-%d %H:%M:%S %z")))
 
     @Route(
         "GET", "/health/ping.json", summary="The same, by its other name.",
@@ -113,10 +112,6 @@ def _refuse_credentials(request: Request[Any, Any, Any]) -> None:
     """Raise `BasicNeeded` for any credentials: a caller who tests them learns that they open nothing."""
     if "authorization" in request.headers:
         raise BasicNeeded("this route takes no credentials")
-
-
-def _write_moment(now: datetime) -> str:
-    return now.strftime("%Y-%m-%d %H:%M:%S %z")
 
 
 def _tell_no_pulse() -> Response[bytes]:

@@ -38,11 +38,7 @@ _decoder = msgspec.json.Decoder(PublishedSubscriptionBody)
 
 
 def read_subscription(content: bytes, namespace: str, *, check_url: CheckUrl, allow_http: bool) -> SubscriptionWish:
-    """The body's wish for the namespace's published subscription.
-
-    Raises:
-        Invalid: it is no such body, or a field breaks a rule.
-    """
+    """The body's wish for the namespace's published subscription. Raises `Invalid`."""
     body = decode_body(content, _decoder)
     return read_published_wish(
         namespace,

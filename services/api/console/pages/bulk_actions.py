@@ -25,8 +25,6 @@ _COUNTED = 1_000_000
 
 
 class ActWords(Struct, frozen=True):
-    """An act in words: what it is called, and what it does."""
-
     label: str
     does: str
     is_final: bool = False
@@ -164,7 +162,6 @@ def _body(act: str, filter: Mapping[str, str], reason: str) -> dict[str, Any]:
 def _name_to_type(
     figures: Mapping[str, Any], filter: Mapping[str, str], choice: NamespaceChoice, apps: Mapping[str, str]
 ) -> str:
-    """The word that confirms a large action; `""` for a small one."""
     if figures["matched"] <= MANY_THINGS and (figures["devicesNotReached"] or 0) <= MANY_DEVICES:
         return ""
     named = next((filter[name] for name in ("key", "prefix", "template", "by") if filter.get(name)), "")

@@ -90,7 +90,6 @@ async def _look_in(visit: Visit, app: ShownApp, wanted: str) -> Values:
 
 
 async def _read_devices(visit: Visit, app: ShownApp, user: str) -> tuple[Any, str]:
-    """The devices of the user with this id, or the reason why they are unknown."""
     try:
         return await visit.read("/apps/{}/devices", app["id"], user=user), ""
     except ApiProblem as problem:

@@ -44,7 +44,6 @@ class Doors:
         return await self._enter(request, self._visitors.open_link(request, first(request, "key")), "")
 
     async def _enter(self, request: Request[Any, Any, Any], entering: Awaitable[str], after: str) -> Response[Any]:
-        """Begin a session, and redirect to the wanted page."""
         try:
             cookie = await entering
         except Unauthorized as error:

@@ -150,7 +150,6 @@ class PageFrame:
         told: Values | None = None,
         status: int = HTTPStatus.OK,
     ) -> Response[Any]:
-        """The page, with the message of a form in `told`."""
         try:
             values = await reading
         except ApiProblem as problem:
@@ -256,10 +255,8 @@ async def _read_values(visit: Visit, route: PageRoute, method: Method) -> Values
 
 
 def _read_query(visit: Visit) -> dict[str, str]:
-    """The page's own query: the first value of each parameter."""
     return {name: str(values[0]) for name, values in visit.request.query_params.dict().items()}
 
 
 def _read_count(text: str) -> int | str:
-    """The number in an address, `""` for anything else."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _COUNT_DIGITS else ""

@@ -20,7 +20,23 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 from markupsafe import Markup, escape
 
-from services.api.http.pages import filters, pictures
+from services.api.http.pages import pictures
+from services.api.http.pages.filters import (
+    compact,
+    exactly,
+    full_stop,
+    instant,
+    number,
+    percent,
+    pretty,
+    rate,
+    read_time,
+    size,
+    span,
+    things,
+    with_query,
+    zone_name,
+)
 from services.api.http.pages.visits import FORM_BYTES, address
 from services.api.http.rights import EVERYBODY
 from shared.domain.console.audit import REASON_CHARACTERS, ends_something
@@ -105,18 +121,17 @@ def load_templates(page_files: PageFiles, *, demands_reasons: bool) -> Environme
     templates = Environment(
         loader=PrefixLoader(rooms), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    for name in (
-        "number", "compact", "rate", "percent", "size", "span", "instant", "pretty", "read_time", "exactly",
-        "zone_name", "full_stop", "things",
+    for each in (
+        number, compact, rate, percent, size, span, instant, pretty, read_time, exactly, zone_name, full_stop, things,
     ):  # fmt: skip
-        templates.filters[name] = getattr(filters, name)
+        templates.filters[each.__name__] = each
     for name in ("stacked_bar", "area", "columns", "day_strip"):
         templates.globals[name] = getattr(pictures, name)
     templates.filters["label_cells"] = _label_cells
     templates.filters["code_words"] = _code_words
-    templates.globals |= {"file": page_files.name, "address": address, "with_query": filters.with_query}
+    templates.globals |= {"file": page_files.name, "address": address, "with_query": with_query}
     templates.globals["needs_reason"] = partial(_needs_reason, demands_reasons)
-    templates.globals |= {"percent": filters.percent, "reason_characters": REASON_CHARACTERS}
+    templates.globals |= {"percent": percent, "reason_characters": REASON_CHARACTERS}
     templates.globals["ui"] = templates.get_template("frame/parts.html").module
     return templates
 

@@ -119,7 +119,6 @@ def _has_samples(visit: Visit, job: Json) -> bool:
 
 
 def _refresh(job: Json, view: str) -> Values:
-    """The interval at which the page refreshes itself: never once all batches are settled."""
     shown = show_job(job)
     is_settled = job["completedBatches"] >= job["totalBatches"]
     if shown.ended is not None and (is_settled or datetime.now(UTC) - shown.ended > _SETTLES):

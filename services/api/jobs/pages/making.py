@@ -89,7 +89,6 @@ class JobMakingPages(PageSet):
         }
 
     async def _bring_file(self, visit: Visit) -> None:
-        """Upload the chosen file, and keep its path in the form."""
         content = visit.files.get("file")
         if content is None:
             return

@@ -206,7 +206,6 @@ class AccountPages(PageSet):
 
 
 def _read_settings(visit: Visit) -> dict[str, Any]:
-    """The settings of every kind without empty fields. Raises `ApiProblem`."""
     reads = {name: read_whole if name == "attempts" else read_number for name in _RETRY}
     retry = {name: read(visit.form, f"retry.{name}") for name, read in reads.items()}
     given: dict[str, Any] = {
@@ -228,7 +227,6 @@ def _read_settings(visit: Visit) -> dict[str, Any]:
 
 
 async def _read_account(visit: Visit) -> Any:
-    """The account, if it is the app's own. Raises `ApiProblem`."""
     account = await visit.read(_ACCOUNT, *visit.parts)
     if account["appId"] != visit.path("app_id"):
         raise ApiProblem(403, "another app shares this account: whoever runs that one changes it")

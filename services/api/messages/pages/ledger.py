@@ -61,6 +61,7 @@ class LedgerPages(PageSet):
         if job.get("credentialId"):
             account = await visit.try_read("The account", "/apps/{}/credentials/{}", app_id, job["credentialId"])
         counts = job.get("messages") or {}
+        may_retry = job["state"] in ENDED and not job["metadata"].get("dryRun")
         return {
             "title": f"Messages of {job['name'] or job_id}",
             "job": job,
@@ -75,7 +76,7 @@ class LedgerPages(PageSet):
             "messages": found,
             "more": more,
             "next": next_cursor,
-            "retried": {name: says for name, says in RETRIED.items() if counts.get(name)} if _may_retry(job) else {},
+            "retried": {name: says for name, says in RETRIED.items() if counts.get(name)} if may_retry else {},
             "many": MANY_THINGS,
         }
 
@@ -133,7 +134,3 @@ class LedgerPages(PageSet):
 def last_attempt(message: Answer) -> Answer:
     """The attempt that a message's own fields tell of."""
     return {name: message[name] for name in ("attempt", "state", "reason", "detail", "providerId")}
-
-
-def _may_retry(job: Answer) -> bool:
-    return job["state"] in ENDED and not job["metadata"].get("dryRun")

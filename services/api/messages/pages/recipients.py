@@ -94,7 +94,6 @@ class RecipientPages(PageSet):
         return Moved(address("/messages/{}/recipients", app_id), said, answer["redacted"])
 
     async def _look_for(self, visit: Visit, app_id: str, wanted: str) -> Values:
-        """The values of one recipient; `wrong` says why the address is invalid."""
         try:
             found, suppressions = await visit.read_all(
                 visit.read_list("/apps/{}/messages", app_id, recipient=wanted),
