@@ -12,8 +12,8 @@ import structlog
 from services.connections import Capabilities
 from services.parts import Parts, find_processes
 from shared.blobs import Blobs
+from shared.domain.documents import check_stamp
 from shared.domain.errors import Denied, Invalid
-from shared.domain.schema import check_stamp
 from shared.runtime.health import ProcessHealth
 from shared.runtime.http_protocol import Limits
 from shared.runtime.lifecycle import Closing, Component

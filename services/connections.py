@@ -13,16 +13,14 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from shared.blobs import Blobs, Uploads
-from shared.blobs.late import LateBlobs
+from shared.blobs import Blobs, LateBlobs, Uploads
 from shared.blobs.s3_settings import check_settings
 from shared.broker import Broker
 from shared.domain.errors import Invalid
-from shared.domain.push.topics import topic_pattern
+from shared.domain.push.records import topic_pattern
 from shared.flow.time import DatabaseTime
-from shared.outgoing import Outgoing, OwnApi
+from shared.outgoing import LateOutgoing, Outgoing, OwnApi
 from shared.outgoing.checks import CheckUrl, check_url
-from shared.outgoing.late import LateOutgoing
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.measured import measure_calls
 from shared.runtime.settings import BlobSettings, Settings, TlsSettings

@@ -13,7 +13,7 @@ from services.schema_watch import SchemaWatch
 from services.self_report import report
 from shared.domain.errors import CarillonError, Conflict
 from shared.domain.time_zones import RELEASE
-from shared.runtime import health, logs, memory
+from shared.runtime import health, lifecycle, logs
 from shared.runtime.lifecycle import Checked, Component, run
 from shared.runtime.settings import Settings
 from shared.runtime.version import program_version
@@ -27,13 +27,13 @@ async def serve(settings: Settings, services: Sequence[str], *, name: str) -> in
     check_ports(settings, ("health", "api") if "api" in services else ("health",))
     capabilities, known = Capabilities(settings, service="-".join(services)), health.ProcessHealth()
     try:
-        with memory.pause_collection():
+        with lifecycle.pause_collection():
             components = build(capabilities, services, known)
     except CarillonError:
         await capabilities.close()
         raise
     log.info("starting", version=program_version(), time_zones=RELEASE)
-    memory.settle_in()
+    lifecycle.settle_in()
     return await run(components, health=known, shutdown=settings.shutdown)
 
 

@@ -3,11 +3,11 @@
 import asyncio
 from contextlib import suppress
 
+from shared.domain.documents import VERSION, Stamp, check_stamp
 from shared.domain.errors import Unavailable
-from shared.domain.schema import VERSION, Stamp, check_stamp
 from shared.runtime.lifecycle import Background
-from shared.runtime.waiting import pause
-from shared.store.schema import Schema
+from shared.runtime.loops import pause
+from shared.store.database import Schema
 
 _UNKNOWN_SECONDS, _KNOWN_SECONDS = 1.0, 60.0
 

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from services.parts import Parts
-from shared.flow.console.heartbeat import Heartbeat
-from shared.flow.console.minutes import MinuteCounting
+from shared.flow.console.processes import Heartbeat, MinuteCounting
 from shared.runtime.health import ProcessHealth
 from shared.runtime.lifecycle import Component
 from shared.runtime.loop_watch import LoopWatch

@@ -1,11 +1,11 @@
 """The queues of all tasks, and a broker that has them."""
 
 from shared.broker.memory import MemoryBroker
-from shared.domain.bus.tasks import DELIVER_QUEUE, REPLAY_QUEUE, SLOW_QUEUE
-from shared.domain.clock.tasks import CALL_QUEUE
-from shared.domain.console.tasks import BULK_QUEUE
-from shared.domain.jobs.tasks import BATCH_QUEUE, FINISH_QUEUE, MAIL_QUEUE, SPLIT_QUEUE
-from shared.domain.messages.tasks import MESSAGE_QUEUE, SINGLE_QUEUE
+from shared.domain.bus.wake_ups import DELIVER_QUEUE, REPLAY_QUEUE, SLOW_QUEUE
+from shared.domain.clock.callbacks import CALL_QUEUE
+from shared.domain.console.bulk_actions import BULK_QUEUE
+from shared.domain.jobs.jobs import BATCH_QUEUE, FINISH_QUEUE, MAIL_QUEUE, SPLIT_QUEUE
+from shared.domain.messages.singles import MESSAGE_QUEUE, SINGLE_QUEUE
 
 QUEUES = (
     SPLIT_QUEUE,

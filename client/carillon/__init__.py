@@ -17,14 +17,37 @@ A call is attempted again after a connection error, a time-out, 429, 502, 503 an
 was lost is not done twice, and the answer is that of the first.
 """
 
-from carillon.apps import App, Apps, Device
-from carillon.async_client import AsyncCarillon
-from carillon.audit import ActedOn, Actor, Audit, AuditRecord
-from carillon.batches import Batch, Rate, RatePoint, Samples
-from carillon.blocking_client import Carillon
+from carillon.accounts import (
+    App,
+    Apps,
+    BrowserSession,
+    Device,
+    IssuedToken,
+    Role,
+    Sessions,
+    StoredToken,
+    StoredUser,
+    Token,
+    Tokens,
+    User,
+    Users,
+)
 from carillon.bulk_actions import BulkAct, BulkAction, BulkActions, BulkFailure, BulkFigures, BulkFilter
-from carillon.bus_dead_letters import BusAttempt, BusDeadLetter, BusDeadLetters, BusRetried, WholeBusDeadLetter
-from carillon.bus_deliveries import BusDeliveries, BusDelivery, WholeBusDelivery
+from carillon.bus import (
+    BusAttempt,
+    BusDeadLetter,
+    BusDeadLetters,
+    BusDeliveries,
+    BusDelivery,
+    BusRetried,
+    Event,
+    Pressure,
+    PublishedEvent,
+    Topic,
+    Topics,
+    WholeBusDeadLetter,
+    WholeBusDelivery,
+)
 from carillon.bus_subscriptions import (
     BusHealth,
     BusReplay,
@@ -34,8 +57,27 @@ from carillon.bus_subscriptions import (
     EventFilter,
     StoredBusSubscription,
 )
-from carillon.callbacks import Callback, HttpCallback, KafkaCallback, RabbitCallback
 from carillon.calls import Async, Sync
+from carillon.client import AsyncCarillon, Carillon
+from carillon.console import (
+    ActedOn,
+    Actor,
+    Attention,
+    Audit,
+    AuditRecord,
+    Caller,
+    InHand,
+    Minute,
+    Namespace,
+    OpenJobs,
+    Overview,
+    Process,
+    Queue,
+    Queues,
+    Setting,
+    Sign,
+    Unknown,
+)
 from carillon.credentials import (
     Credential,
     CredentialChange,
@@ -47,23 +89,24 @@ from carillon.credentials import (
     SendRetry,
     StoredCredential,
 )
-from carillon.dead_letters import DeadLetter, DeadLetters, ErrorCount, WholeDeadLetter
 from carillon.definitions import (
     BulkResult,
+    Callback,
     DueInstant,
     DueInstants,
     Fired,
     FireWithin,
+    HttpCallback,
     ItemError,
+    KafkaCallback,
     Outcome,
     OutcomeResult,
+    RabbitCallback,
     Retry,
     Schedule,
     ScheduleState,
     StoredSchedule,
 )
-from carillon.deliveries import NotVerified, verify
-from carillon.deployment import Caller, Namespace
 from carillon.errors import (
     CarillonError,
     Conflict,
@@ -73,37 +116,45 @@ from carillon.errors import (
     Unauthorized,
     Unavailable,
 )
-from carillon.groups import Group, Groups, ZoneJob
-from carillon.jobs import Jobs
-from carillon.message_jobs import HaltRule, JobQueue, MessageCounts, MessageJob
-from carillon.messages import Attempt, Message, Messages, Redacted
-from carillon.moves import Move, MoveFigures
-from carillon.overview import Attention, OpenJobs, Overview, Sign, Unknown
-from carillon.previews import (
+from carillon.jobs import Group, Groups, Jobs, Move, MoveFigures, ZoneJob
+from carillon.messages import (
+    Attempt,
+    HaltRule,
+    JobQueue,
+    Message,
+    MessageCounts,
+    MessageJob,
+    Messages,
+    Redacted,
+    SendResult,
+    SingleMessage,
+)
+from carillon.push_jobs import (
     AudienceCount,
+    Batch,
+    JobEvent,
     JobPreview,
+    JobStage,
     LocaleCount,
     MessageSample,
     MessagesPreview,
     Notice,
+    PushJob,
     QueuePreview,
+    Rate,
+    RatePoint,
     Sample,
+    Samples,
+    StoredJob,
     ZoneCount,
     ZonePreview,
+    ZoneStart,
 )
-from carillon.processes import InHand, Minute, Process, Setting
-from carillon.push_jobs import JobEvent, JobStage, PushJob, StoredJob, ZoneStart
-from carillon.queues import Queue, Queues
-from carillon.schedules import Schedules
-from carillon.sessions import BrowserSession, Sessions
-from carillon.signing_secrets import SigningSecret, SigningSecrets
-from carillon.single_messages import SendResult, SingleMessage
+from carillon.schedules import DeadLetter, DeadLetters, ErrorCount, Schedules, WholeDeadLetter
+from carillon.signing import NotVerified, SigningSecret, SigningSecrets, verify
 from carillon.suppressions import StoredSuppression, Suppression, SuppressionResult, Suppressions
 from carillon.templates import Rendering, StoredTemplate, Template, Templates
-from carillon.tokens import IssuedToken, StoredToken, Token, Tokens
-from carillon.topics import Event, Pressure, PublishedEvent, Topic, Topics
 from carillon.uploads import Upload, UploadPart, Uploads
-from carillon.users import Role, StoredUser, User, Users
 
 __all__ = [
     "ActedOn",

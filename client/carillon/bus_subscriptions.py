@@ -7,13 +7,10 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from carillon.addresses import query_of
-from carillon.bus_dead_letters import BusAttempt
-from carillon.calls import M, Resource, call, listing
-from carillon.displays import Short
-from carillon.encoding import encode
-from carillon.instants import written
-from carillon.paging import PAGE_SIZE
+from carillon.attempts import query_of
+from carillon.bus import BusAttempt
+from carillon.calls import PAGE_SIZE, M, Resource, call, listing
+from carillon.values import Short, encode, written
 
 
 class EventCondition(Struct, frozen=True):

@@ -1,29 +1,63 @@
-"""How one implementation serves both clients.
+"""Methods of resources, for both clients: one implementation, written as coroutines.
 
-Whatever asks and waits is written once, as coroutines. `AsyncCarillon` hands them to its caller, whose event loop runs
-them. `Carillon` runs them itself: its runtime blocks the thread where the other one suspends, so a coroutine comes to
-its end in one step, and there is no event loop.
+`AsyncCarillon` hands the coroutines to its caller, whose event loop runs them. `Carillon` runs them itself: its runtime
+blocks the thread where the other one suspends, so a coroutine comes to its end in one step, and there is no event loop.
 
 A method of a resource is a `call` or a `listing`, and type checkers see what the client at hand makes of it.
 """
 
 import inspect
+import re
+import sys
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import aclosing
 from functools import cached_property, update_wrapper, wraps
 from types import GenericAlias, MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, get_args, overload
+from urllib.parse import parse_qsl, urlsplit
 
 from msgspec.structs import replace
 
-from carillon.addresses import path_of
-from carillon.attempts import Query
-from carillon.displays import Result
-from carillon.encoding import encode
-from carillon.errors import error_of
-from carillon.iterables import each
-from carillon.paging import PAGE_SIZE, items
+from carillon.attempts import Query, path_of
+from carillon.errors import CarillonError, error_of
+from carillon.files import each
 from carillon.transport import NDJSON, Answer, CallOptions, Transport
+from carillon.values import Result, encode
+
+PAGE_SIZE = 100  # a schedule may be 256 KiB
+T = TypeVar("T")
+_NEXT = re.compile(r'<([^<>]*)>\s*;\s*rel="?next"?')
+
+
+async def items(
+    transport: Transport,
+    path: str,
+    query: Query | None,
+    page: type[list[T]],
+    *,
+    limit: int | None = None,
+    page_size: int = PAGE_SIZE,
+    floats: Callable[[str], Any] = float,
+) -> AsyncGenerator[T]:
+    """All items of a list, or the first `limit`; those that are added behind the current position meanwhile are among
+    them. Raises `CarillonError` where a page leads to itself."""
+    left = sys.maxsize if limit is None else limit
+    following: Query | None = {**(query or {}), "limit": str(min(page_size, left))}
+    while following is not None and left > 0:
+        answer = await transport.call("GET", path, query=following)
+        for item in answer.read(page, floats)[:left]:
+            yield item
+            left -= 1
+        present, following = following, next_query(answer.headers.get("Link", ""))
+        if following == present and left > 0:
+            raise CarillonError("the list goes round: its next page is the present one", status=answer.status)
+
+
+def next_query(link: str) -> Query | None:
+    """The query of the next page, `None` on the last. Only the query is read: the path is known, and a proxy may have
+    moved it."""
+    match = _NEXT.search(link)
+    return dict(parse_qsl(urlsplit(match[1]).query, keep_blank_values=True)) if match else None
 
 
 class Sync:
@@ -37,8 +71,6 @@ class Async:
 M = TypeVar("M", bound=Sync | Async)
 P = ParamSpec("P")
 R = TypeVar("R", bound=Result)
-T = TypeVar("T")
-
 GONE = frozenset({404})
 CONFLICT = frozenset({409})
 BODY_BYTES = 8 * 2**20  # half of what the server takes

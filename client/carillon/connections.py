@@ -1,23 +1,198 @@
-"""Connections that are kept, HTTP/1.1, and one exchange over them.
+"""Connections over HTTP/1.1 that are kept, and one exchange over them.
 
-httpx says what a request and an answer are, httpcore, on which it stands, keeps the connections. httpx's own client is
-not between them: it logs whole URLs, and a signed one is as good as a password; it also keeps cookies and asks the
-environment for proxies.
+    request ──> Connections ──> a free Pool ──> the runtime's streams ──> AnswerBody
+
+httpx says what a request and an answer are; httpcore keeps the connections. httpx's own client is not used: it logs
+whole URLs, and a signed one is as good as a password; it also keeps cookies and asks the environment for proxies.
 
 A failed connection raises an `OSError`: the system's own, if there is one.
 """
 
 import os
 import ssl
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, BinaryIO, Protocol
 
 import httpcore
 import httpx
 
-from carillon.runtimes import Limit, Pool, Runtime
+from carillon.errors import CarillonError
+
+KEPT_SECONDS = 15.0
+"""How long an idle connection is kept."""
+OnEvent = Callable[[str], None]
+
+
+class Limit(Protocol):
+    """The time that an attempt has."""
+
+    def restart(self) -> None:
+        """Count from now."""
+
+
+class Signal(Protocol):
+    """Something that others wait for."""
+
+    def set(self) -> None: ...
+
+    def clear(self) -> None: ...
+
+    async def wait(self) -> object: ...
+
+
+class Pool(Protocol):
+    """Connections for one exchange at a time."""
+
+    async def exchange(self, request: httpx.Request, on_event: OnEvent, limit: Limit) -> httpx.Response:
+        """The whole answer; `on_event` hears what httpcore tells meanwhile.
+
+        Raises as httpcore does, `OSError`, or `CarillonError` for an answer that is too long.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Runtime(Protocol):
+    """How a client waits. In a blocking one no coroutine ever suspends."""
+
+    blocking: bool
+
+    def slots(self, count: int) -> AbstractAsyncContextManager[object]:
+        """Places for so many at once; others wait."""
+        ...
+
+    def signal(self) -> Signal:
+        """A signal that is not set."""
+        ...
+
+    def limit(self, seconds: float) -> AbstractAsyncContextManager[Limit]:
+        """`TimeoutError` for what takes longer inside."""
+        ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    async def read(self, file: BinaryIO, size: int) -> bytes: ...
+
+    async def write(self, file: BinaryIO, content: bytes | bytearray) -> None: ...
+
+    def open_pool(self, trust: ssl.SSLContext | None) -> Pool: ...
+
+    def content(self, parts: AsyncGenerator[bytes]) -> AsyncIterator[bytes] | Iterator[bytes]:
+        """The parts, as this pool reads them."""
+        ...
+
+
+MOST_BYTES = 64 * 2**20
+"""More than any answer of Carillon's has, when it is decoded."""
+_ENCODING = "Content-Encoding"
+_GZIP = zlib.MAX_WBITS | 16
+
+
+class AnswerBody:
+    """The part of an answer's body that has arrived. A body in an encoding that was not asked for is left as it is."""
+
+    def __init__(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        self._status = status
+        self._headers = httpx.Headers(headers)
+        self._content = bytearray()
+        # httpx would decode what it knows, and without an end.
+        encoding = self._headers.pop(_ENCODING, "").strip().lower()
+        self._decoder = zlib.decompressobj(_GZIP) if encoding == "gzip" else None
+
+    def add(self, part: bytes) -> None:
+        """Decode what follows.
+
+        Raises:
+            CarillonError: the body is too long.
+            httpx.DecodingError: it is not encoded as its head says.
+        """
+        left = MOST_BYTES - len(self._content)
+        decoded = self._decode(part, left + 1)
+        if len(decoded) > left:
+            raise CarillonError(f"the answer is longer than {MOST_BYTES // 2**20} MiB", status=self._status)
+        self._content += decoded
+
+    def response(self) -> httpx.Response:
+        return httpx.Response(self._status, headers=self._headers, content=bytes(self._content))
+
+    def _decode(self, part: bytes, most: int) -> bytes:
+        if self._decoder is None:
+            return part
+        try:
+            return self._decoder.decompress(part, most)
+        except zlib.error as error:
+            raise httpx.DecodingError(str(error)) from error
+
+
+EXPECT = {"Expect": "100-continue"}
+READ_BYTES = 64 * 2**10
+LARGE_BYTES = 64 * 2**10  # what is smaller is sent at once
+HEARD_BYTES = 128 * 2**10  # more than the head of any answer
+_CONTINUE = b"100"
+_EXPECT_LINE = b"\r\nExpect: 100-continue\r\n"
+
+
+class Progress:
+    """How far a request is, and what was heard meanwhile. The first write after a read is the head of a request, the
+    others are its content."""
+
+    def __init__(self) -> None:
+        self.heard = b""
+        self._head_sent = False
+        self._consent_asked = False
+
+    def take_heard(self) -> bytes:
+        """The bytes that were heard before the answer is read; the next write is that of another request."""
+        self._head_sent = self._consent_asked = False
+        heard, self.heard = self.heard, b""
+        return heard
+
+    def note_write(self, buffer: bytes) -> bool:
+        """Whether this is content, which is large or small, and not a head."""
+        if self._head_sent:
+            return True
+        self._head_sent, self._consent_asked = True, _EXPECT_LINE in buffer
+        return False
+
+    def must_wait(self) -> bool:
+        """Whether the content waits for a consent; true once."""
+        asked, self._consent_asked = self._consent_asked, False
+        return asked
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the server consented."""
+        return _CONTINUE in statuses_of(self.heard)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the server said something more than 1xx, or more than can be meant."""
+        return len(self.heard) > HEARD_BYTES or is_final(statuses_of(self.heard))
+
+
+def statuses_of(heard: bytes) -> list[bytes]:
+    """The statuses that an answer has shown so far: any number of 1xx, when their heads are complete, and another."""
+    found = []
+    while len(heard) >= len("HTTP/1.1 200"):
+        status = heard[9:12]
+        if status.startswith(b"1"):
+            _, end, heard = heard.partition(b"\r\n\r\n")
+            if not end:
+                break
+        else:
+            heard = b""
+        found.append(status)
+    return found
+
+
+def is_final(statuses: Sequence[bytes]) -> bool:
+    """Whether something more than 1xx was said."""
+    return any(not status.startswith(b"1") for status in statuses)
+
 
 # A request that may be done twice may be sent twice (RFC 9110, 9.2.2).
 _IDEMPOTENT = frozenset({"GET", "PUT", "DELETE"})
@@ -28,10 +203,8 @@ _FAILURES = (
     httpcore.UnsupportedProtocol,
     httpx.DecodingError,
 )
-
 _LEFT: list[Pool] = []
 """Connections of a parent process, which nobody here closes or uses."""
-
 OnSent = Callable[[], None]
 
 

@@ -7,10 +7,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from carillon.calls import CONFLICT, M, Resource, call, listing
-from carillon.displays import Short
-from carillon.encoding import encode
-from carillon.paging import PAGE_SIZE
+from carillon.calls import CONFLICT, PAGE_SIZE, M, Resource, call, listing
+from carillon.values import Short, encode
 
 SendOrder = Literal["age", "shares"]
 OnUnknown = Literal["hold", "retry"]

@@ -1,19 +1,81 @@
-"""Schedules as they are asked for and as they are answered."""
+"""Schedules and what they call: the values that `client.schedules` takes and gives."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import force_setattr
 
-from carillon.callbacks import Callback, CallbackBody, body_of
-from carillon.displays import Result, Short
-from carillon.encoding import encode
-from carillon.instants import in_utc
+from carillon.values import Result, Short, encode, in_utc
+
+
+class RabbitCallback(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A message to RabbitMQ: to `queue`, or to `exchange` with `routing_key`. The payload is any JSON."""
+
+    payload: Any
+    queue: str | None = None
+    exchange: str | None = None
+    routing_key: str | None = None
+    headers: Mapping[str, str] | None = None
+
+
+class HttpCallback(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An HTTP call, done when it is answered with 2xx; signed by Standard Webhooks with a `secret` (`whsec_…`), which
+    an answer does not show."""
+
+    url: str
+    method: str = "POST"
+    headers: Mapping[str, str] | None = None
+    payload: Any | UnsetType = UNSET
+    secret: str | None = None
+
+
+class KafkaCallback(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A record for Kafka. The payload is any JSON."""
+
+    payload: Any
+    topic: str
+    key: str | None = None
+    headers: Mapping[str, str] | None = None
+
+
+Callback = RabbitCallback | HttpCallback | KafkaCallback
+
+
+class RabbitBody(Struct, frozen=True, tag_field="type", tag="rabbitmq"):
+    """How it stands in a body."""
+
+    data: RabbitCallback
+
+
+class HttpBody(Struct, frozen=True, tag_field="type", tag="http"):
+    """How it stands in a body."""
+
+    data: HttpCallback
+
+
+class KafkaBody(Struct, frozen=True, tag_field="type", tag="kafka"):
+    """How it stands in a body."""
+
+    data: KafkaCallback
+
+
+CallbackBody = RabbitBody | HttpBody | KafkaBody
+
+
+def body_of(callback: Callback) -> CallbackBody:
+    """The callback as it stands in a body."""
+    match callback:
+        case RabbitCallback():
+            return RabbitBody(callback)
+        case HttpCallback():
+            return HttpBody(callback)
+        case KafkaCallback():
+            return KafkaBody(callback)
 
 
 class ScheduleState(StrEnum):

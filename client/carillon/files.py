@@ -8,17 +8,29 @@ import tempfile
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
+from carillon.connections import Runtime
 from carillon.errors import Invalid
-from carillon.iterables import each
-from carillon.runtimes import Runtime
+
+T = TypeVar("T")
+
+
+async def each(items: Iterable[T] | AsyncIterable[T], runtime: Runtime) -> AsyncGenerator[T]:
+    """The items, in their order. Raises `TypeError` for asynchronous ones where there is no event loop."""
+    if isinstance(items, AsyncIterable):
+        if runtime.blocking:
+            raise TypeError("an asynchronous iterable needs AsyncCarillon")
+        async for item in items:
+            yield item
+    else:
+        for item in items:
+            yield item
+
 
 PART_BYTES = 256 * 2**10
-
 Progress = Callable[[int, int], None]
 """Hears of how many bytes are on their way, of how many."""
-
 Source = str | os.PathLike[str] | Iterable[bytes] | AsyncIterable[bytes]
 
 

@@ -1,4 +1,4 @@
-"""Push jobs as they are asked for and as they are answered."""
+"""Push jobs to be made, jobs as they are stored, their previews, and the batches that they are sent in."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -7,11 +7,9 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from carillon.apps import App
-from carillon.displays import Short
-from carillon.encoding import encode
-from carillon.instants import Instant, nanoseconds, wall_clock
-from carillon.message_jobs import JobQueue, MessageCounts
+from carillon.accounts import App
+from carillon.messages import JobQueue, MessageCounts
+from carillon.values import Instant, Short, encode, nanoseconds, wall_clock
 
 
 class PushJob(Struct, frozen=True, kw_only=True):
@@ -211,3 +209,166 @@ class StoredJob(Short, frozen=True, kw_only=True, rename="camel"):
     def stages(self) -> tuple[JobStage, ...]:
         """The events of each stage so far."""
         return self.status_events or ()
+
+
+class _View(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A part of a preview."""
+
+
+class ZoneCount(_View, frozen=True):
+    """The devices with one `tz`, as the push table has it."""
+
+    tz: str | None
+    devices: int
+
+
+class LocaleCount(_View, frozen=True):
+    """The devices with one `locale`, as the push table has it."""
+
+    locale: str | None
+    devices: int
+
+
+class AudienceCount(_View, frozen=True):
+    """The recipients of the job. `devices` and `users` are those that were counted in the time there was; `exact` says
+    that they are all, else the estimates tell about how many there are. Those `without_token` would be skipped. In a
+    file, `unknown` users have no device and `repeated` rows name a user who stands before. The control group holds out
+    about `held_out_users` of the counted users."""
+
+    exact: bool
+    devices: int
+    users: int
+    estimated_devices: int | None
+    estimated_users: int | None
+    without_token: int
+    unknown: int
+    repeated: int
+    held_out_users: int
+    zones: tuple[ZoneCount, ...]
+    locales: tuple[LocaleCount, ...]
+
+
+class ZonePreview(_View, frozen=True):
+    """A zone of a localized job: its offset, or `rest` for devices without a readable one, and the devices counted
+    there; `None` where the audience is. If the count is exact, there are only zones with devices."""
+
+    zone: str
+    devices: int | None
+    starts_at_ns: int = field(name="startsAt")
+
+    starts_at = Instant("When its job would start.")
+
+
+class Sample(_View, frozen=True):
+    """The record that a template makes for a made-up device; `None` if it cannot be made (`failure` says why) or is too
+    long to be shown. `devices` of the counted ones have its locale."""
+
+    template_name: str
+    locale: str
+    devices: int
+    bytes: int
+    record: dict[str, Any] | None
+    failure: str
+
+
+class Notice(_View, frozen=True):
+    """Something that is allowed but probably a mistake: `code` stays the same, `message` is for people."""
+
+    code: str
+    message: str
+
+
+class QueuePreview(_View, frozen=True):
+    """The queue ahead of the job in its credential: running `jobs` with unsent `messages`. `starts_in` is in seconds,
+    `None` where nobody can tell."""
+
+    jobs: int
+    messages: int
+    starts_in: float | None
+
+
+class MessageSample(_View, frozen=True):
+    """A message by the template of one locale. It has the tag if recipients have values of their own, as in
+    `{{name}}`. `content` is `None` if it is too long to be shown."""
+
+    locale: str
+    bytes: int
+    content: dict[str, Any] | None
+
+
+class MessagesPreview(Short, _View, frozen=True):
+    """The messages that a job with a credential would send. So many `recipients` were counted who would be called;
+    unless that is `exact`, the estimate tells about how many there are in all. `malformed` and `suppressed` ones would
+    never be called, nor those whose message is `unrendered`, empty or too long; `repeated` rows get no message. With
+    `unfilled_tags` the job would be stopped. `samples` are of the first 20 locales. `queue` and `estimated_end` are
+    estimates at the rate that the credential has now."""
+
+    exact: bool
+    recipients: int
+    estimated_recipients: int | None
+    malformed: int
+    suppressed: int
+    repeated: int
+    columns: tuple[str, ...]
+    unfilled_tags: tuple[str, ...]
+    queue: QueuePreview
+    estimated_end_ns: int = field(name="estimatedEnd")
+    unrendered: int = 0
+    samples: tuple[MessageSample, ...] = ()
+
+    estimated_end = Instant("When the last message would leave, as far as anybody can tell.")
+
+
+class JobPreview(Short, frozen=True, kw_only=True, rename="camel"):
+    """The effect of a job. `audience` is `None` for a file over which the job would fail, as a warning tells;
+    `file_bytes` if there is no file. A job with a credential has `messages` in place of records."""
+
+    topic: str
+    audience: AudienceCount | None
+    file_bytes: int | None
+    zones: tuple[ZonePreview, ...]
+    samples: tuple[Sample, ...]
+    largest_record_bytes: int
+    max_record_bytes: int
+    warnings: tuple[Notice, ...]
+    messages: MessagesPreview | None = None
+
+
+class Batch(Short, frozen=True, kw_only=True, rename="camel"):
+    """A part of a job's audience, sent as one. It counts devices: `planned` ones were `sent`, `failed` (for `reasons`),
+    `skipped`, `held_out`; `unknown` users of a file have none."""
+
+    ordinal: int
+    state: str
+    zone: str = ""
+    planned: int
+    sent: int = 0
+    failed: int = 0
+    skipped: int = 0
+    held_out: int = 0
+    unknown: int = 0
+    attempts: int = 0
+    error: str = ""
+    reasons: Mapping[str, int] = {}
+    changed_at: datetime | None = None
+
+
+class RatePoint(Struct, frozen=True, kw_only=True, rename="camel"):
+    """How many devices a second a job sent to from `at` on, until the next point."""
+
+    at: datetime
+    per_second: float
+
+
+class Rate(Short, frozen=True, kw_only=True, rename="camel"):
+    """How fast a job was, in points of like length."""
+
+    points: tuple[RatePoint, ...]
+
+
+class Samples(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The records that the templates of a job make for made-up devices; larger ones than `max_record_bytes` are not
+    sent."""
+
+    samples: tuple[Sample, ...]
+    max_record_bytes: int

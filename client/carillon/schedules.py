@@ -1,20 +1,113 @@
-"""`client.schedules`: make, replace, read, pause, fire and delete schedules."""
+"""`client.schedules` and `client.dead_letters`: schedules, many at once too, and occurrences that failed every
+attempt.
+"""
 
-from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
+from itertools import count
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from carillon.addresses import query_of
-from carillon.bulk import results
-from carillon.calls import M, Resource, call, listing
-from carillon.definitions import BulkResult, DueInstants, Fired, Schedule, ScheduleState, StoredSchedule
-from carillon.encoding import read_decimal
-from carillon.instants import written
-from carillon.paging import PAGE_SIZE
-from carillon.transport import Answer
+from carillon.attempts import query_of
+from carillon.calls import GONE, PAGE_SIZE, M, Resource, call, listing
+from carillon.definitions import (
+    BulkResult,
+    Callback,
+    CallbackBody,
+    DueInstants,
+    Fired,
+    ItemError,
+    Schedule,
+    ScheduleState,
+    StoredSchedule,
+)
+from carillon.files import each
+from carillon.transport import NDJSON, Answer, Transport
+from carillon.values import encode, read_decimal, written
+
+ITEMS = 5_000  # the server takes twice as many
+INSTANTS = 50_000  # what it stores in some seconds
+BODY_BYTES = 8 * 2**20  # a quarter of what it takes
+LARGEST_ITEM_BYTES = 2 * 2**20
+"""A payload has at most 256 KiB and a list 10,000 instants: nothing that the server would accept is as large."""
+
+
+class _Item(Struct, frozen=True):
+    """A schedule that can be sent."""
+
+    content: bytes
+    instants: int
+
+
+async def results(
+    transport: Transport,
+    schedules: Iterable[Schedule] | AsyncIterable[Schedule],
+    idempotency_key: str,
+    reason: str,
+) -> AsyncGenerator[BulkResult]:
+    """As `Schedules.bulk`. With a key of the caller's each chunk has one of its own, made of it."""
+    index, numbers = 0, count()
+    async for chunk in chunks(each(schedules, transport.runtime)):
+        if isinstance(chunk, BulkResult):
+            yield replace(chunk, index=index)
+            index += 1
+            continue
+        key = f"{idempotency_key}/{next(numbers)}" if idempotency_key else ""
+        for result in await _send_chunk(transport, chunk, key, reason):
+            yield replace(result, index=index + result.index)
+        index += len(chunk)
+
+
+async def chunks(schedules: AsyncIterable[Schedule]) -> AsyncGenerator[list[bytes] | BulkResult]:
+    """Lines to be sent together, and in between the results of those that cannot be sent at all."""
+    chunk: list[bytes] = []
+    size = instants = 0
+    async for schedule in schedules:
+        item = _item(schedule)
+        full = isinstance(item, _Item) and (
+            len(chunk) == ITEMS or size + len(item.content) >= BODY_BYTES or instants + item.instants > INSTANTS
+        )
+        if chunk and (full or isinstance(item, BulkResult)):
+            yield chunk
+            chunk, size, instants = [], 0, 0
+        if isinstance(item, BulkResult):
+            yield item
+            continue
+        chunk.append(item.content)
+        size += len(item.content) + 1
+        instants += item.instants
+    if chunk:
+        yield chunk
+
+
+def _item(schedule: Schedule) -> _Item | BulkResult:
+    try:
+        content = schedule.encoded()
+    except (TypeError, ValueError) as error:
+        return _refused(schedule, HTTPStatus.UNPROCESSABLE_ENTITY, f"it cannot be written as JSON: {error}")
+    if len(content) > LARGEST_ITEM_BYTES:
+        return _refused(schedule, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "it is larger than any schedule may be")
+    return _Item(content, len(schedule.instants))
+
+
+def _refused(schedule: Schedule, status: HTTPStatus, reason: str) -> BulkResult:
+    return BulkResult(index=0, key=schedule.key or None, status=status, error=ItemError(reason))
+
+
+async def _send_chunk(
+    transport: Transport, chunk: Sequence[bytes], idempotency_key: str, reason: str
+) -> list[BulkResult]:
+    answer = await transport.call(
+        "POST",
+        "/schedules/bulk",
+        content=b"\n".join(chunk),
+        content_type=NDJSON,
+        idempotency_key=idempotency_key,
+        reason=reason,
+    )
+    return answer.read_lines(BulkResult, len(chunk))
 
 
 class _Preview(Struct, frozen=True):
@@ -142,3 +235,94 @@ class Schedules(Resource[M]):
 
 def _made(answer: Answer) -> StoredSchedule:
     return replace(answer.read(StoredSchedule, read_decimal), created=answer.status == HTTPStatus.CREATED)
+
+
+class DeadLetter(Struct, frozen=True, kw_only=True):
+    """An instant of the schedule with this key; `id` is its message id. `redacted` says that `error` is left out: the
+    caller is a viewer."""
+
+    id: str
+    namespace: str = ""
+    key: str
+    due: datetime
+    died_at: datetime
+    attempts: int
+    error: str
+    redacted: bool = False
+
+
+class WholeDeadLetter(DeadLetter, frozen=True, kw_only=True):
+    """A dead letter with what a retry would do now."""
+
+    body: CallbackBody | None = field(name="callback")
+
+    @property
+    def callback(self) -> Callback | None:
+        """The callback that a retry would make; `None` where the schedule is gone, so that it can only be discarded."""
+        return None if self.body is None else self.body.data
+
+
+class ErrorCount(Struct, frozen=True, kw_only=True):
+    """How many of the last dead letters had this error, and when the last of these died."""
+
+    error: str
+    count: int
+    last_died_at: datetime
+
+
+class _Retried(Struct, frozen=True):
+    retried: int
+
+
+class DeadLetters(Resource[M]):
+    """The caller's own dead letters, or those of another `namespace` over which the caller has a role (`*`, where one
+    only looks: of all). All methods raise `CarillonError`."""
+
+    _floats = staticmethod(read_decimal)
+
+    @listing
+    def list(
+        self, *, key: str = "", namespace: str = "", limit: int | None = None, page_size: int = PAGE_SIZE
+    ) -> AsyncGenerator[DeadLetter]:
+        """All of them, or those of one key; read page by page."""
+        query = query_of(key=key, namespace=namespace)
+        return self._list(list[DeadLetter], "dead-letters", query=query, limit=limit, page_size=page_size)
+
+    @call
+    async def get(self, id: str, *, namespace: str = "") -> WholeDeadLetter:
+        """A dead letter, and what a retry would do now. Raises `NotFound`."""
+        return await self._get(WholeDeadLetter, "dead-letters", id, query=query_of(namespace=namespace))
+
+    @call
+    async def count_errors(self, *, key: str = "", namespace: str = "") -> tuple[ErrorCount, ...]:
+        """The errors of the last dead letters, the most frequent first."""
+        query = query_of(key=key, namespace=namespace)
+        return await self._get(tuple[ErrorCount, ...], "dead-letters", "errors", query=query)
+
+    @call
+    async def retry(self, id: str, *, namespace: str = "", reason: str = "") -> None:
+        """Try one again, with what its schedule says now. Raises `NotFound`, `Conflict` if its schedule is gone."""
+        query = query_of(namespace=namespace)
+        await self._call("POST", "dead-letters", id, "retry", query=query, reason=reason, done_before=GONE)
+
+    @call
+    async def discard(self, id: str, *, namespace: str = "", reason: str = "") -> None:
+        """Give one up. Raises `NotFound`."""
+        query = query_of(namespace=namespace)
+        await self._call("POST", "dead-letters", id, "discard", query=query, reason=reason, done_before=GONE)
+
+    @call
+    async def retry_all(self, *, key: str | None = None, namespace: str = "", reason: str = "") -> int:
+        """Try all of them again, or those of one key: how many. Those whose schedules are gone stay.
+
+        Over 500 are tried by a bulk action of the server, one page after the other: `client.bulk_actions.list` shows
+        it. The number is that of its things then, with those that stay. Raises `Conflict` where too many such actions
+        are underway.
+
+        None is tried twice; but after an attempt whose answer was lost, those that it dealt with are not counted.
+        """
+        content = encode({} if key is None else {"key": key})
+        query = query_of(namespace=namespace)
+        return (
+            await self._post(_Retried, "dead-letters", "retry", query=query, content=content, reason=reason)
+        ).retried

@@ -8,12 +8,10 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from carillon.addresses import query_of
-from carillon.calls import M, Resource, call, listing
+from carillon.attempts import query_of
+from carillon.calls import PAGE_SIZE, M, Resource, call, listing
 from carillon.definitions import ItemError
-from carillon.displays import Result, Short
-from carillon.encoding import encode
-from carillon.paging import PAGE_SIZE
+from carillon.values import Result, Short, encode
 
 Channel = Literal["mail", "sms", "push", "other"]
 SuppressionCause = Literal["bounce", "complaint", "unsubscribe", "hand"]

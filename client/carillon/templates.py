@@ -5,10 +5,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from carillon.calls import CONFLICT, M, Resource, call, listing
-from carillon.encoding import encode
-from carillon.instants import UpdatedAt
-from carillon.paging import PAGE_SIZE
+from carillon.calls import CONFLICT, PAGE_SIZE, M, Resource, call, listing
+from carillon.values import UpdatedAt, encode
 
 
 class Template(Struct, frozen=True, kw_only=True):

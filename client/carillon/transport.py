@@ -19,15 +19,23 @@ import httpx
 import msgspec
 from msgspec import Struct, field
 
-from carillon.addresses import check_headers, split_credentials
-from carillon.attempts import Failed, Query, Reached, Request, without_query
-from carillon.connections import Connections
-from carillon.displays import Result
-from carillon.early_answers import EXPECT
+from carillon.attempts import (
+    LONGEST_RETRY_AFTER_SECONDS,
+    RETRIED_FOR_FILES,
+    Failed,
+    Query,
+    Reached,
+    Request,
+    check_headers,
+    delay_seconds,
+    retry_after_seconds,
+    split_credentials,
+    without_query,
+)
+from carillon.connections import EXPECT, Connections, Limit, Runtime
 from carillon.errors import CarillonError, error_of
 from carillon.files import File
-from carillon.retries import LONGEST_RETRY_AFTER_SECONDS, RETRIED_FOR_FILES, delay_seconds, retry_after_seconds
-from carillon.runtimes import Limit, Runtime
+from carillon.values import Result
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"

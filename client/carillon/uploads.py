@@ -4,12 +4,12 @@ import uuid
 
 from msgspec import Struct, field
 
-from carillon.addresses import path_of, query_of
+from carillon.attempts import path_of, query_of
 from carillon.calls import M, Resource, call
-from carillon.encoding import encode
 from carillon.errors import Conflict, NotFound
 from carillon.files import File, Progress, Source, file_of
 from carillon.transport import Answer
+from carillon.values import encode
 
 SLICE_BYTES = 8 * 2**20
 """The most that a part has: it is what a process of the API holds in memory."""

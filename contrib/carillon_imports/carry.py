@@ -1,33 +1,105 @@
-"""Bringing one kind of things page by page: each page is read, judged, written and noted before the next one.
+"""Carry the things of another system over, kind by kind.
 
-A thing is noted after it was written. If an import is killed in between, the next one finds the things equal and notes
-them.
+read ──> judge (a verdict) ──> store, unless it is a dry run ──> report
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Generic, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Generic, Protocol, TextIO, TypeVar
 
-from carillon_imports.kinds import ImportedKind, Reasons
-from carillon_imports.progress import Show
-from carillon_imports.report import ImportTally, Thing
-from carillon_imports.verdicts import (
+import click
+from msgspec import Struct
+
+from carillon_imports.report import (
+    AS_BEFORE,
     BROUGHT,
     CHANGED_MEANWHILE,
     STARTS_HERE,
     Fate,
+    ImportTally,
     ImportVerdict,
+    Show,
+    Thing,
+    digest,
     verdict,
 )
+from services import connections
+from services.connections import Capabilities
 from shared.domain.errors import Refused
+from shared.runtime import logs
+from shared.runtime.private import without_secrets
+from shared.runtime.settings import Settings
 from shared.store.documents import Identified
-from shared.store.imports import Imports
+from shared.store.idempotency import Imports
+
+R_contra = TypeVar("R_contra", bound=Identified, contravariant=True)
+T = TypeVar("T", bound=Identified)
+Reasons = dict[str, str]
+"""Reasons why things cannot be added, by id."""
+
+
+class ImportedKind(Protocol[R_contra, T]):
+    """One kind of things to import, and the base of all kinds. `name` is the source's table or list. The digest ignores
+    the fields in `left_out`."""
+
+    name: str
+    left_out: tuple[str, ...] = ()
+
+    def label(self, row: R_contra) -> str:
+        """The display name of the thing in this row."""
+
+    def shown_id(self, row: R_contra) -> str:
+        """Distinguishes the thing in this row from others with the same label."""
+        return row.id
+
+    def read(self, row: R_contra) -> T:
+        """The row's value. Raises `Refused` if it cannot be imported."""
+
+    def digest(self, value: T) -> str:
+        """Differs for a later version of the value."""
+        return digest(value, without=self.left_out)
+
+    def note(self, value: T) -> str:
+        """The note that is stored once the value here equals that of the source."""
+        return self.digest(value)
+
+    def verdict_if_new(self, value: T) -> ImportVerdict:
+        """The verdict on a thing that is new here."""
+        return BROUGHT
+
+    def verdict_if_started(self, row: R_contra) -> ImportVerdict:
+        """The verdict on a job that was imported to start here."""
+        return AS_BEFORE
+
+    def behind(self, here: T, there: T) -> bool:
+        """Whether the thing here still lacks something despite the same digest."""
+        return False
+
+    async def here(self, ids: Sequence[str]) -> dict[str, T]:
+        """The existing things among these, by id."""
+
+    async def find_refused(self, new: Sequence[T]) -> Reasons:
+        """The new things that cannot be added although their ids are free."""
+        return {}
+
+    async def add(self, new: Sequence[T]) -> Reasons:
+        """Insert things; returns those that were not, because their id was taken meanwhile or there are too many."""
+
+    async def replace(self, here: T, there: T) -> bool:
+        """Update a thing; `False` if it was changed meanwhile. Raises `Refused` if it has to stay."""
+
+    def remember(self, present: Iterable[T]) -> None:
+        """Remember things that exist here now, or would after a dry run, if a later kind refers to them."""
+        return
+
+
+def taken_meanwhile(ids: Iterable[str]) -> Reasons:
+    """The reason for things that were taken here since they were looked up."""
+    return dict.fromkeys(ids, "its id or name was taken here during the import: import again")
+
 
 R = TypeVar("R", bound=Identified)
-T = TypeVar("T", bound=Identified)
-
 Verdicts = dict[str, ImportVerdict]
 """The verdict on each thing, by its id."""
-
 _HERE_AS_THERE = (Fate.BROUGHT, Fate.UPDATED, Fate.AS_BEFORE)
 
 
@@ -115,3 +187,36 @@ def _skip(reasons: Reasons) -> Verdicts:
 
 def _with(fate: Fate, there: Mapping[str, T], verdicts: Verdicts) -> list[T]:
     return [value for id, value in there.items() if verdicts[id].fate is fate]
+
+
+class ImportOptions(Struct, frozen=True, kw_only=True):
+    """The options of every import. `record` gets a line of JSON for each thing that was not as before; with `strict`,
+    nothing may be skipped."""
+
+    dry_run: bool = False
+    strict: bool = False
+    record: TextIO | None = None
+
+
+Bring = Callable[[Capabilities], Awaitable[ImportTally]]
+"""Imports with these capabilities."""
+
+
+async def import_and_tell(
+    settings: Settings, bring: Bring, options: ImportOptions, *, source: str, tables: Sequence[str]
+) -> int:
+    """Import, and print the report about these tables of `source`, a URL; returns the exit code. Raises `Refused` if
+    something was skipped despite `strict`."""
+    logs.set_up(settings.logs, service="import")
+    capabilities = connections.Capabilities(settings, service="import")
+    try:
+        tally = await bring(capabilities)
+    finally:
+        await capabilities.close()
+    which = without_secrets(source)
+    title = f"What would come from {which}; nothing was written:" if options.dry_run else f"From {which}:"
+    click.echo(f"{title}\n\n{tally.text(tables)}")
+    skipped = tally.count(Fate.SKIPPED)
+    if options.strict and skipped:
+        raise Refused(f"{skipped:,} were skipped")
+    return 0

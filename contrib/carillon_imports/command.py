@@ -53,8 +53,8 @@ def import_group(settings_of: Read, run_async: Run) -> click.Group:
         Marathon's workers first, or both send them. Others that have not ended are named. Things that were changed or
         deleted here since an earlier import stay as they are here.
         """
+        from carillon_imports.carry import ImportOptions, import_and_tell
         from carillon_imports.marathon import TABLES, bring
-        from carillon_imports.run import ImportOptions, import_and_tell
 
         settings, options = settings_of(context), ImportOptions(dry_run=dry_run, strict=strict, record=report)
         work = partial(bring, source, options=options, scheduled=scheduled)
@@ -90,8 +90,8 @@ def import_group(settings_of: Read, run_async: Run) -> click.Group:
         wait there, counts and health stay behind. Things that were changed or deleted here since an earlier import stay
         as they are here.
         """
+        from carillon_imports.carry import ImportOptions, import_and_tell
         from carillon_imports.routemaster import TABLES, bring
-        from carillon_imports.run import ImportOptions, import_and_tell
 
         key = root_key_file.read().strip() if root_key_file is not None else root_key
         if not key:

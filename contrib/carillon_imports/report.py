@@ -1,13 +1,98 @@
-"""The report of an import: counted while it runs and printed at the end; on request each thing gets a line of JSON."""
+"""The report of an import: a verdict on each thing, the progress, and the sums."""
 
+import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TextIO
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Any, TextIO
 
+import click
+import msgspec
 from msgspec import Struct
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from carillon_imports.verdicts import Fate, ImportVerdict
+STARTS_HERE = "starts here"
+"""The note of a job that was imported to start here: from then on it belongs to Carillon."""
+
+
+class Fate(StrEnum):
+    """The fate of a thing."""
+
+    BROUGHT = "brought"
+    UPDATED = "updated"
+    AS_BEFORE = "as before"
+    LEFT = "left"
+    SKIPPED = "skipped"
+
+
+class ImportVerdict(Struct, frozen=True):
+    """The fate of a thing, with a reason if people should know it or have to act."""
+
+    fate: Fate
+    reason: str = ""
+
+
+_TWICE = "unless they are stopped there before their time, both systems send them"
+BROUGHT = ImportVerdict(Fate.BROUGHT)
+BROUGHT_TO_START = ImportVerdict(Fate.BROUGHT, f"start here now; {_TWICE}")
+STARTS_TWICE = ImportVerdict(Fate.LEFT, f"were brought to start here and are not stopped there; {_TWICE}")
+UPDATED = ImportVerdict(Fate.UPDATED)
+AS_BEFORE = ImportVerdict(Fate.AS_BEFORE)
+DELETED_HERE = ImportVerdict(Fate.LEFT, "was deleted here since it was brought: it does not come back")
+CHANGED_BOTH = ImportVerdict(Fate.LEFT, "was changed here and there since it was brought: what is here stays")
+CHANGED_MEANWHILE = ImportVerdict(Fate.LEFT, "was changed here during the import: import again")
+NOT_OURS = ImportVerdict(Fate.SKIPPED, "another one of this name or id is here already, and no import brought it")
+
+
+def digest(value: object, *, without: tuple[str, ...] = ()) -> str:
+    """The digest of a thing, which differs for a later version. Empty fields do not count, so a new field of a later
+    release changes nothing."""
+    fields: dict[str, Any] = msgspec.to_builtins(value)
+    present = {name: field for name, field in fields.items() if field and name not in without}
+    return hashlib.sha256(msgspec.json.encode(present, order="deterministic")).hexdigest()
+
+
+def verdict(there: str, here: str | None, noted: str | None, *, behind: bool = False) -> ImportVerdict:
+    """Decide by the digests of the thing at the source, here, and as imported. `behind`: it has the digest of the
+    source and still lacks something."""
+    if here is None:
+        return BROUGHT if noted is None else DELETED_HERE
+    if here == there:
+        return UPDATED if behind else AS_BEFORE
+    if noted is None:
+        return NOT_OURS
+    if here == noted:
+        return UPDATED
+    return AS_BEFORE if there == noted else CHANGED_BOTH
+
+
+Show = Callable[[str, int], None]
+"""Shows how many rows of a table are done."""
+
+
+@contextmanager
+def display(totals: Mapping[str, int]) -> Iterator[Show]:
+    """Bars on a terminal; elsewhere, for logs and pipes, a line for each quarter of a table."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        following: dict[str, float] = {}
+
+        def show_line(table: str, done: int) -> None:
+            total = totals[table]
+            if done >= min(total, following.get(table, total / 4)):
+                following[table] = done + total / 4
+                click.echo(f"{table}: {done:,} of {total:,}", err=True)
+
+        yield show_line
+        return
+    columns = (TextColumn("{task.description:<10}"), BarColumn(40), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+        bars = {table: progress.add_task(table, total=total) for table, total in totals.items()}
+        yield lambda table, done: progress.update(bars[table], completed=done)
+
 
 EXAMPLES = 10
 MAX_REASONS = 40

@@ -12,20 +12,15 @@ from litestar.exceptions import MethodNotAllowedException, NotFoundException
 
 from services.api.http import errors
 from services.api.http.acts import ACTS, Acts
-from services.api.http.bodies import Bodies
 from services.api.http.documentation import DocumentationResource
-from services.api.http.guards import Guarded, guard_rules
+from services.api.http.guards import Bodies, Guarded, Limited, guard_rules, route_exactly, without_slash
 from services.api.http.identity import Directory, IdentifyCaller, shown_by
-from services.api.http.limits import Limited
 from services.api.http.observed import Observed
-from services.api.http.pages.doors import Doors
-from services.api.http.pages.frame import PageFrame
-from services.api.http.pages.inner import INNER
+from services.api.http.pages.frame import Doors, PageFrame
 from services.api.http.pages.routes import PageSet
 from services.api.http.pages.sessions import HTTPS, Visitors
-from services.api.http.pages.visits import SHARED_READS, shared_reads
+from services.api.http.pages.visits import INNER, SHARED_READS, shared_reads
 from services.api.http.paging import PUBLIC_PATH, public_path
-from services.api.http.paths import route_exactly, without_slash
 from services.api.http.rights import basic_paths, protected_paths
 from services.api.http.routes import LENIENT_JOBS, OF_MARATHON, Resource
 from shared.runtime.settings import ApiSettings

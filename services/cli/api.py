@@ -7,15 +7,14 @@ from typing import Any, Self
 
 import msgspec
 
-from carillon.addresses import path_of
+from carillon.attempts import path_of
 from carillon.blocking_runtime import BlockingRuntime
-from carillon.bus_deliveries import BusDeliveries
-from carillon.calls import GONE, Sync, iterate, run
-from carillon.encoding import encode
+from carillon.bus import BusDeliveries
+from carillon.calls import GONE, Sync, items, iterate, run
 from carillon.jobs import Jobs
-from carillon.paging import items
 from carillon.transport import Transport
 from carillon.uploads import Uploads
+from carillon.values import encode
 from shared.domain.plain_words import decode_but
 
 PAGE = 1_000

@@ -8,7 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from services.cli.job_shape import name_of
-from services.cli.output.text import visible
+from services.cli.output import visible
 
 if TYPE_CHECKING:
     from services.cli.session import Session
@@ -26,7 +26,7 @@ Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 def contexts(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the names of contexts."""
     from services.cli.contexts import read_contexts
-    from shared.runtime.masking import without_secrets
+    from shared.runtime.private import without_secrets
 
     try:
         found = read_contexts().contexts

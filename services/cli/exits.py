@@ -52,7 +52,7 @@ class Failure(click.ClickException):
 def failure_of(error: "CarillonError") -> Failure:
     """The failure that shows an error of the client."""
     from carillon import errors
-    from services.cli.output.text import visible
+    from services.cli.output import visible
 
     sentence = visible(str(error))
     match error:

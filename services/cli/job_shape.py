@@ -6,19 +6,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from services.cli.output.out import Fields, Output
-from services.cli.output.tables import (
+from services.cli.output import (
+    NANOSECONDS,
     STATE_COLOURS,
+    Fields,
     Json,
+    Output,
     TableColumn,
+    as_json,
     count_things,
     format_share,
+    format_span,
+    format_when,
     group_digits,
+    read_wire,
     state_column,
+    visible,
 )
-from services.cli.output.text import as_json, visible
-from services.cli.output.times import NANOSECONDS, format_span, format_when, read_wire
-from shared.domain.jobs.words import SILENT, label_of, per_unit
+from shared.domain.jobs.events import SILENT, label_of, per_unit
 
 BAD_ENDS = frozenset({"stopped", "failed", "expired"})
 ENDED = BAD_ENDS | {"completed"}

@@ -9,8 +9,7 @@ import click
 
 from services.cli.exits import Exit, Failure
 from services.cli.job_shape import name_of, state_of
-from services.cli.output.tables import Json
-from services.cli.output.text import ELLIPSIS, visible
+from services.cli.output import ELLIPSIS, Json, visible
 from services.cli.session import Session
 from shared.domain.errors import suggest
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from services.cli.output.times import read_given, read_local, read_past, read_span
+from services.cli.output import read_given, read_local, read_past, read_span
 from shared.domain.plain_words import HANDED_ON, Paths, decode_but, find_json_fault, read_typed_number
 
 Decorate = Callable[[Callable[..., Any]], Callable[..., Any]]

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
+from services.cli.contexts import DATA_FOLDER
 from services.cli.options import Count, Decorate
-from services.cli.target import DATA_FOLDER
 from services.commands.rules import print_rules
 from services.parts import find_processes
 from shared.domain.errors import CarillonError, Invalid
 from shared.domain.push.records import APNS, SERVICES
-from shared.runtime import configuration, memory
-from shared.runtime.masking import without_secrets
+from shared.runtime import configuration, lifecycle
+from shared.runtime.private import without_secrets
 from shared.runtime.settings import Settings
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _add_service(name: str, services: Sequence[str], sentence: str) -> None:
     @programs.command(name, short_help=sentence, help=sentence)
     @click.pass_context
     def command(context: click.Context) -> None:
-        with memory.pause_collection():
+        with lifecycle.pause_collection():
             from services.process import serve
 
         run_async(serve(settings_of(context), services, name=name))
@@ -301,7 +301,7 @@ def read_records(context: click.Context, topic: str | None, *, follow: bool, dat
 
     Pushes of the app demo to iOS write to push-demo_apns-massive.
     """
-    from services.embedded.records import print_records, print_topics
+    from services.embedded.instance import print_records, print_topics
 
     if topic is None:
         if follow:
@@ -317,7 +317,7 @@ def read_records(context: click.Context, topic: str | None, *, follow: bool, dat
 @click.pass_context
 def write_records(context: click.Context, topic: str, data_dir: str | None) -> None:
     """Append the lines of stdin to a topic of feedback. Its name ends in -feedbacks."""
-    from services.embedded.records import append_feedback
+    from services.embedded.instance import append_feedback
 
     _with_log(context, data_dir, lambda log: append_feedback(log, topic))
 

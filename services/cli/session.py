@@ -9,14 +9,13 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from services.cli import target
+from services.cli import contexts
 from services.cli.exits import Exit, Failure
-from services.cli.output.out import Output
-from services.cli.output.text import visible
+from services.cli.output import Output, visible
 
 if TYPE_CHECKING:
     from services.cli.api import Api
-    from services.cli.target import FoundDeployment
+    from services.cli.contexts import FoundDeployment
 
 AGENT = "carillon-cli/0.2.0.dev0"
 """The audit's name for this program. Looking its version up would take longer than the request."""
@@ -56,7 +55,7 @@ class Session:
 
     @cached_property
     def found(self) -> "FoundDeployment":
-        return target.find_deployment(self.options.context, config=self.options.config)
+        return contexts.find_deployment(self.options.context, config=self.options.config)
 
     @property
     def api(self) -> "Api":
@@ -77,7 +76,7 @@ class Session:
     @cached_property
     def _token(self) -> str:
         """Looked up once, because a `token_command` may ask the user."""
-        return target.token_of(self.found.deployment)
+        return contexts.token_of(self.found.deployment)
 
     @property
     def app(self) -> str:

@@ -147,7 +147,7 @@ def exit_codes() -> Iterator[None]:
 
 def _explain(error: Exception) -> Exception:
     from carillon.errors import CarillonError
-    from services.cli.output.text import visible
+    from services.cli.output import visible
 
     if isinstance(error, CarillonError):
         return failure_of(error)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 import click
 from msgspec import Struct
 
-from services.cli.output.tables import format_share, group_digits
-from services.cli.output.text import visible, width_of
+from services.cli.output import format_share, group_digits, visible, width_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -14,7 +14,9 @@ import asyncio
 import base64
 import fcntl
 import os
+import re
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -33,26 +35,26 @@ from services.embedded.processes import ProcessMark
 from services.embedded.servers import Child, start_servers
 from services.parts import Parts, find_processes
 from services.self_report import report
-from shared.domain.accounts.signing_secrets import PREFIX
+from shared.domain.accounts.secrets import PREFIX
 from shared.domain.errors import Conflict, Invalid, Unavailable
-from shared.flow.accounts.sign_in_links import make_sign_in_link
+from shared.domain.push.feedback import Skipped, read
+from shared.flow.accounts import make_sign_in_link
 from shared.outgoing.signing import check_secret
 from shared.runtime import health
 from shared.runtime.lifecycle import Background, Closing, Component, run
-from shared.runtime.masking import without_secrets
-from shared.runtime.private import make_private_folder, private_files, write_private
+from shared.runtime.loops import pause
+from shared.runtime.private import make_private_folder, private_files, without_secrets, write_private
 from shared.runtime.settings import ApiSettings, HealthSettings, Settings
-from shared.runtime.waiting import pause
 from shared.secrets import KeyRing, fresh_key, read_keys
+from shared.stream import Stream
 
+log = structlog.get_logger(__name__)
 FIRST_ADMIN = "admin@example.com"
 OURS = ("up.lock", "carillon.log")  # each of them tells that we made the folder
 KEY_FILE, SIGNING_FILE = "secret.key", "signing.key"
 _LOOK_SECONDS = 0.5
 _LOOPBACK_NAMES = frozenset({"127.0.0.1", "::1", "localhost"})
 _LOOPBACK_NETWORKS = ("127.0.0.0/8", "::1/128")
-
-log = structlog.get_logger(__name__)
 
 
 class Instance(Struct, frozen=True, kw_only=True):
@@ -350,3 +352,42 @@ def describe(instance: Instance, link: str) -> str:
         "you are": f"{instance.admin} (header x-forwarded-email)",
     }
     return "\n".join(["Carillon is up.", *(f"  {name:<14} {where}" for name, where in lines.items())])
+
+
+_READ_SECONDS = 0.25  # `carillon up` writes in another process, so its appends wake no reader here
+
+
+async def print_records(stream: Stream, topic: str, *, follow: bool) -> int:
+    """Print the values of a topic, one a line, oldest first. Raises `Invalid` if it has none."""
+    out = sys.stdout.buffer
+    if not follow and not any(end for _, end in (await stream.spans(topic)).values()):
+        raise Invalid("it has no records; pushes of the app demo to iOS write to push-demo_apns-massive", field=topic)
+    async with stream.reader(re.escape(topic), group="records") as reader:
+        while (chunks := await reader.read(0)) or follow:
+            out.writelines((value or b"") + b"\n" for chunk in chunks for value in chunk.values)
+            out.flush()
+            if not chunks:
+                await asyncio.sleep(_READ_SECONDS)
+    return 0
+
+
+async def print_topics(stream: Stream) -> int:
+    """Print the topics that have records, one a line, by name."""
+    async with stream.reader(".*", group="records") as reader:
+        await reader.read(0)
+        ends = reader.ends()
+    for topic in sorted({partition.rpartition("/")[0] for partition, end in ends.items() if end}):
+        click.echo(topic)
+    return 0
+
+
+async def append_feedback(stream: Stream, topic: str) -> int:
+    """Append each line of standard input to a topic; returns 1 if feedback would not count one of them."""
+    code = 0
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        value = line.rstrip(b"\r\n")
+        if isinstance(found := read(value), Skipped):
+            click.echo(f"line {number} is not counted: {found.reason}", err=True)
+            code = 1
+        await stream.publish(topic, [value])
+    return code

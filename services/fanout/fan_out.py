@@ -20,13 +20,11 @@ import structlog
 
 from shared.domain.bus.folding import LogEntry, merge_entries
 from shared.domain.errors import Unavailable
-from shared.flow.bus.flushing import LogFlusher, UnwokenUpkeep
-from shared.flow.bus.reading import LogPositions
+from shared.flow.bus.flushing import LogFlusher, LogPositions, UnwokenUpkeep
 from shared.flow.reading import read_patiently
 from shared.runtime.lifecycle import Background
+from shared.runtime.loops import Backoff, Outage
 from shared.runtime.metrics import BUS_LOG_LAG
-from shared.runtime.outages import Outage
-from shared.runtime.retries import Backoff
 from shared.runtime.settings import BusSettings
 from shared.store import Store
 from shared.store.bus.subscriptions import UnreadableSubscriptions

@@ -14,15 +14,14 @@ from collections.abc import Mapping
 
 import structlog
 
+from shared.domain.documents import Position
 from shared.domain.errors import Unavailable
-from shared.domain.positions import Position
 from shared.domain.push.feedback import Fold
 from shared.flow.reading import read_patiently
 from shared.runtime.faults import fault
 from shared.runtime.lifecycle import Background
+from shared.runtime.loops import Backoff, Outage
 from shared.runtime.metrics import FEEDBACK_FLUSH_AGE, FEEDBACK_FLUSHES, FEEDBACK_LAG, FEEDBACK_RECORDS
-from shared.runtime.outages import Outage
-from shared.runtime.retries import Backoff
 from shared.runtime.settings import FeedbackSettings
 from shared.runtime.tracing import root
 from shared.store import Store

@@ -29,8 +29,8 @@ if TYPE_CHECKING:  # a part names all of them, and no process loads all of them
     from services.api.http.routes import Resource
     from services.connections import Capabilities
     from services.scheduler.fire import OnDue
-    from services.worker.stage import Stage
-    from shared.flow.accounts.belongings import Belongings
+    from services.worker.consumer import Stage
+    from shared.flow.accounts import Belongings
     from shared.flow.clock.revocations import PauseNamespace
     from shared.flow.jobs.kinds import JobKind
     from shared.runtime.lifecycle import Component

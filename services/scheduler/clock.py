@@ -28,19 +28,16 @@ from typing import Protocol
 import structlog
 from msgspec.structs import replace
 
-from services.scheduler.fair_hold import FairHold
-from services.scheduler.held import Held, Hold
+from services.scheduler.hold import FairHold, Held, Hold
 from shared.domain.clock.occurrences import SHARDS, Occurrence, lateness
 from shared.domain.errors import Unavailable
 from shared.flow.time import DatabaseTime
 from shared.runtime.faults import fault
 from shared.runtime.lifecycle import Background
+from shared.runtime.loops import Backoff, Outage, pause
 from shared.runtime.metrics import CLAIMED, HELD, OLDEST_VISIBLE, SUSPECTS
-from shared.runtime.outages import Outage
-from shared.runtime.retries import Backoff
 from shared.runtime.settings import SchedulerSettings
 from shared.runtime.tracing import root
-from shared.runtime.waiting import pause
 from shared.store import Store
 from shared.store.clock.occurrences import Heads, Visible, fresh_token
 

@@ -17,8 +17,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from services.scheduler.deliver import Deliveries
-from services.scheduler.in_hand import Due
+from services.scheduler.deliver import Deliveries, Due
 from shared.domain.clock.callbacks import HttpCallback
 from shared.domain.clock.occurrences import SCHEDULE, Occurrence, OccurrenceKind, Owner, read_owner
 from shared.domain.clock.schedules import Schedule, Verdict, judge, missed_until

@@ -1,45 +1,62 @@
-"""The only module that takes and acknowledges messages.
+"""The stages of a worker, each the work on one kind of task; and the consumer, the only module that takes and
+acknowledges messages.
 
-A message is acknowledged when its stage returns. A failed task is tried again in place for a moment, so that a short
-outage or an election costs nothing:
-
-    done                ──> acknowledged
-    a server is away    ──> again in place, for two seconds ──> put off, acknowledged
-    an internal error   ──> put off, acknowledged; after the last try given up and dropped
-    cannot be read      ──> dropped
-
-Work that is put off waits for an instant of the clock, not in a slot here, which other work may need; work has no other
-timer. It is put off in the store. While the store itself is away, the slot is held and the pauses grow, until the
-message is requeued at the broker. This is the consumer's back-pressure: without the store it could do no other message
-either. A call is dropped: the lease of its occurrence brings it back. Before the consumer gives work up, it tells the
-stage, so that the work is ended too.
+A message is acknowledged when its work is done and stored.
 """
 
 import asyncio
 import math
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
 import structlog
 from msgspec import Struct
 
-from services.worker.stage import Stage
 from shared.broker import Broker, Delivery
 from shared.domain import tasks
 from shared.domain.errors import LaneLost, Poisoned, Unavailable
 from shared.domain.tasks import RetriedTask, Task, facts_of, name_of
 from shared.runtime import in_hand
+from shared.runtime.loops import Backoff, Outage, next_delay, pause
 from shared.runtime.metrics import TASK_SECONDS, TASK_WAIT_SECONDS, TASKS, TASKS_IN_HAND
-from shared.runtime.outages import Outage
-from shared.runtime.retries import Backoff, next_delay
 from shared.runtime.tracing import follow
-from shared.runtime.waiting import pause
 
 log = structlog.get_logger(__name__)
+AnyTask = TypeVar("AnyTask", bound=Task)
+
+
+class Stage(ABC, Generic[AnyTask]):
+    """The work on the tasks of the kind `task`, `in_flight` of them at a time in one process."""
+
+    task: ClassVar[type[Any]]
+    in_flight: int
+
+    @abstractmethod
+    async def run(self, task: AnyTask) -> None:
+        """Do the task. After `Unavailable` or `LaneLost` it is done again."""
+
+    async def run_again(self, task: AnyTask) -> None:
+        """Do a task that the broker delivers again: its worker is dead, or has lost its connection."""
+        await self.run(task)
+
+    @abstractmethod
+    async def put_off(self, task: AnyTask) -> None:
+        """Let the work come back later as this task, which counts the tries."""
+
+    @abstractmethod
+    async def give_up(self, task: AnyTask, reason: str) -> None:
+        """End the work of this task after repeated internal errors."""
+
+    def stop(self) -> None:
+        """End long work soon, because the process stops."""
+
+    async def close(self) -> None:
+        """Release the resources of the stage, after its last task."""
 
 
 class Patience(Struct, frozen=True):

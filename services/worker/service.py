@@ -6,13 +6,11 @@ from typing import Any
 
 import structlog
 
-from services.worker.consumer import Consumer
-from services.worker.stage import Stage
+from services.worker.consumer import Consumer, Stage
 from shared.broker import Broker
 from shared.domain.errors import Unavailable
 from shared.runtime.lifecycle import Background
-from shared.runtime.outages import Outage
-from shared.runtime.retries import Backoff
+from shared.runtime.loops import Backoff, Outage
 
 log = structlog.get_logger(__name__)
 

@@ -27,19 +27,13 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from shared.audience import counting, statements
-from shared.audience.asking import Tables
-from shared.audience.checking import check
+from shared.audience import asking, statements
+from shared.audience.asking import Divided, DividedUsers, Tables, check, devices_of, divided_users, keys_of
 from shared.audience.connections import Connections
-from shared.audience.dividing import Divided, DividedUsers, divided_users, keys_of
-from shared.audience.reading import devices_of
-from shared.audience.tables import KEY, USER
-from shared.domain.audience.audiences import conditions, zone_condition
-from shared.domain.audience.counts import Counted
-from shared.domain.audience.cuts import Cut, cut_keys, merge_cuts
-from shared.domain.audience.devices import NOBODY, Devices
-from shared.domain.audience.ranges import KeyRange
-from shared.domain.audience.user_ids import readable_ids
+from shared.audience.statements import KEY, USER
+from shared.domain.audience.audiences import Counted, KeyRange, conditions, zone_condition
+from shared.domain.audience.columns import readable_ids
+from shared.domain.audience.devices import NOBODY, Cut, Devices, cut_keys, merge_cuts
 from shared.domain.errors import Invalid
 
 __all__ = ["DEVICES_AT_ONCE", "KEY", "USER", "Audience", "Divided", "DividedUsers"]
@@ -69,7 +63,7 @@ class Audience:
         await check(self.connections, self._tables, table, conditions(filters), walks)
 
     async def user_type(self, table: str) -> str:
-        """The type of `user_id`, which decides which ids of a file are one user (`shared.domain.audience.user_ids`)."""
+        """The type of `user_id`, which decides which ids of a file are one user (`shared.domain.audience.columns`)."""
         return (await self._tables.describe(table)).user_type()
 
     async def highest(self, table: str) -> int:
@@ -149,11 +143,11 @@ class Audience:
         indexed = (await self._tables.describe(table)).columns[KEY].indexed
         catalogue = await self.connections.fetch(statements.ROWS, statements.quote_name(table))
         ask = partial(self._tables.ask, table, conditions(filters), statements.tally)
-        tally, highest, exact = counting.Tally(), 0, False
+        tally, highest, exact = asking.Tally(), 0, False
         with suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 highest = await self.highest(table)
-            await counting.scan(ask, tally, upto=highest, scan_rows=self.scan_rows, deadline=deadline)
+            await asking.scan(ask, tally, upto=highest, scan_rows=self.scan_rows, deadline=deadline)
             exact = True
         rows = catalogue[0]["rows"] if catalogue else 0
         return tally.result(highest=highest, rows=rows, exact=exact, indexed=indexed)
@@ -163,7 +157,7 @@ class Audience:
         hold; of two spellings of one user, one is known."""
         indexed = (await self._tables.get(table)).columns[USER].indexed
         named = await self._readable(table, filter(None, users))
-        tally = counting.Tally()
+        tally = asking.Tally()
         if named:
             tally.add(await self._tables.ask(table, (), lambda known, _: statements.tally_of_users(known), named))
         found = tally.result(highest=0, rows=0, exact=True, indexed=indexed)

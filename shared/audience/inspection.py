@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from shared.audience import statements
 from shared.audience.connections import Connections
-from shared.audience.tables import DESCRIBE, DETAILS, KEY, KEY_TYPES, USER
+from shared.audience.statements import DESCRIBE, DETAILS, KEY, KEY_TYPES, USER
 from shared.domain.errors import Denied, NotFound, Unavailable
 
 _SERVER = "SELECT current_setting('server_version') AS version, current_setting('server_version_num')::int AS number"

@@ -1,21 +1,18 @@
 """Tables of recipients: any columns, and a key to walk along.
 
 The guarantees are those of `shared.audience`. Callers name columns as a file's header would
-(`shared.domain.audience.column_names`); statements use the catalogue's names, quoted.
+(`shared.domain.audience.columns`); statements use the catalogue's names, quoted.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Self
 
 from shared.audience import Audience, statements
-from shared.audience.asking import Statement, Tables
-from shared.audience.checking import check
+from shared.audience.asking import Statement, TableRows, Tables, check, table_rows_of
 from shared.audience.connections import Connections
-from shared.audience.reading import TableRows, table_rows_of
-from shared.audience.tables import KEY, Table
-from shared.domain.audience.audiences import Condition, conditions
-from shared.domain.audience.cuts import Cut
-from shared.domain.audience.ranges import KeyRange
+from shared.audience.statements import KEY, Table
+from shared.domain.audience.audiences import Condition, KeyRange, conditions
+from shared.domain.audience.devices import Cut
 
 _ALL = 2**63 - 1
 

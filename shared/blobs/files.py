@@ -1,49 +1,165 @@
-"""Blobs in a folder, for the embedded mode: the file of "<bucket>/<key>" is at that path below the folder.
+"""Permits to put a file into a folder without credentials: a signed URL is valid until it expires.
 
-    <folder>/carillon/jobs/job-1.csv    an object of the bucket `carillon`
-    <folder>/.partial/…                 files being written; remains of a killed process are removed after a day
-    <folder>/.parts/…                   uploads in parts (`folder_parts.py`), removed after a day if not completed
-    <folder>/.upload-secret             signs the URLs of uploads (`permits.py`)
-
-- Links are not followed anywhere in a path, so no path leaves the folder. Only regular files are read.
-- A version is the file's inode, size and time of change, which no program can set back. The file system keeps that time
-  in steps of a few milliseconds: a file that is rewritten in place twice within one step, to the same size, looks the
-  same.
-- Every step opens what it needs, on a thread, and closes it before it returns: a cancellation leaves nothing open, and
-  reading by path sees every replacement.
+A permit is the HMAC-SHA256 of what it allows. Its key is a secret in the folder that only the folder's owner can read.
+All processes on the folder share it; deleting it revokes all permits.
 """
 
 import asyncio
 import errno
+import hmac
 import os
 import secrets
+import shutil
 import stat
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import ParamSpec, Self, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
+
+import structlog
 
 from shared.blobs import CHUNK_BYTES
-from shared.blobs.folder_parts import FolderParts, no_upload
 from shared.blobs.paths import FIELD, Place, buckets_of, find_place, invalid_path
-from shared.blobs.permits import check_permit, permitted_url
-from shared.domain.audience.sources import File
-from shared.domain.errors import Denied, Invalid, NotFound, Unavailable
+from shared.blobs.refusals import MISMATCHED
+from shared.domain.audience.audiences import File
+from shared.domain.errors import Conflict, Denied, Forbidden, Invalid, NotFound, Unavailable
+from shared.domain.jobs.uploads import MIN_PART_BYTES
 from shared.runtime.clock import Clock, SystemClock
+
+log = structlog.get_logger(__name__)
+ROUTE = "/uploads/"
+_SECRET = ".upload-secret"
+
+
+def permitted_url(folder: Path, path: str, expires: int) -> str:
+    """The URL, relative to the API's root, at which `path` may be PUT until `expires` (epoch seconds). Blocks."""
+    signature = _signature(_secret(folder), path, str(expires))
+    return f"{ROUTE}{quote(path)}?expires={expires}&signature={signature}"
+
+
+def check_permit(folder: Path, path: str, expires: str, signature: str, *, now: float) -> None:
+    """Raise `Forbidden` unless the signature matches and the URL has not expired. Blocks."""
+    right = _signature(_secret(folder), path, expires)
+    if not hmac.compare_digest(signature.encode(errors="replace"), right.encode()):
+        raise Forbidden("this is not a URL that was given out for uploading")
+    if now >= int(expires):
+        raise Forbidden("this URL has expired: ask for another one")
+
+
+def _signature(secret: bytes, path: str, expires: str) -> str:
+    return hmac.digest(secret, f"PUT\n{expires}\n{path}".encode(errors="replace"), "sha256").hex()
+
+
+def _secret(folder: Path) -> bytes:
+    file = folder / _SECRET
+    with suppress(FileNotFoundError):
+        return file.read_bytes()
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / f"{_SECRET}.{secrets.token_hex(8)}"
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as written:
+        written.write(secrets.token_bytes(32))
+    # Two processes may come here at once; a link, unlike a renaming, keeps the file of the first one.
+    with suppress(FileExistsError):
+        os.link(draft, file)
+    draft.unlink()
+    return file.read_bytes()
+
+
+class FolderParts:
+    """The parts of uploads, a folder each. `begin` removes uploads that were untouched for `abandoned_seconds`."""
+
+    def __init__(self, folder: Path, *, abandoned_seconds: float) -> None:
+        self._folder = folder
+        self._abandoned = abandoned_seconds
+
+    def begin(self) -> str:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for old in self._folder.iterdir():
+            with suppress(FileNotFoundError):
+                if time.time() - old.stat().st_mtime > self._abandoned:
+                    self._remove(old)
+        token = secrets.token_hex(16)
+        (self._folder / token).mkdir(mode=0o700)
+        return token
+
+    def put(self, path: str, token: str, number: int, content: bytes) -> str:
+        """Store a part, in place of an earlier one of its number; return its version."""
+        folder = self._folder / token
+        draft = folder / f".{secrets.token_hex(8)}"
+        try:
+            draft.write_bytes(content)
+            draft.replace(folder / _name(number))
+        except FileNotFoundError:
+            raise no_upload(path) from None
+        finally:
+            draft.unlink(missing_ok=True)
+        return _part_version(content)
+
+    def join(self, path: str, token: str, parts: Sequence[tuple[int, str]], target: Path) -> None:
+        """Write these parts, each in its version, into the existing empty file."""
+        folder = self._folder / token
+        # This never makes the file: a thread that outlived its task must not restore a file that the task removed.
+        with target.open("r+b") as joined:
+            for number, version in parts:
+                content = _read(path, folder, number, version)
+                if len(content) < MIN_PART_BYTES and number != parts[-1][0]:
+                    raise _mismatch(path, "EntityTooSmall")
+                joined.write(content)
+
+    def drop(self, token: str) -> None:
+        """Forget an upload; a missing one is no error."""
+        with suppress(FileNotFoundError):
+            self._remove(self._folder / token)
+
+    def _remove(self, folder: Path) -> None:
+        """Rename the folder, then remove it. A later `begin` removes remains."""
+        gone = self._folder / f".{secrets.token_hex(16)}"
+        folder.rename(gone)
+        try:
+            shutil.rmtree(gone)
+        except OSError as error:
+            log.warning("parts not removed", folder=str(gone), reason=error.strerror or str(error))
+
+
+def no_upload(path: str) -> NotFound:
+    """The error for a caller that goes on with an upload that is over."""
+    return NotFound(f"{path}: there is no such upload", field=FIELD, value=path)
+
+
+def _name(number: int) -> str:
+    return f"{number:05}"
+
+
+def _part_version(content: bytes) -> str:
+    return blake2b(content, digest_size=16).hexdigest()
+
+
+def _read(path: str, folder: Path, number: int, version: str) -> bytes:
+    try:
+        content = (folder / _name(number)).read_bytes()
+    except FileNotFoundError:
+        raise (_mismatch(path, "InvalidPart") if folder.exists() else no_upload(path)) from None
+    if _part_version(content) != version:
+        raise _mismatch(path, "InvalidPart")
+    return content
+
+
+def _mismatch(path: str, code: str) -> Conflict:
+    return Conflict(f"{path}: {MISMATCHED[code]}", field=FIELD, value=path)
+
 
 BUCKET = "carillon"
 NAME_BYTES = 255  # the limit of nearly every file system
 ABANDONED_SECONDS = 86_400.0
-
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # opening a named pipe must not block
 _DRAFT = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _OF_ANOTHER_KIND = {errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO}
 _WITHOUT_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

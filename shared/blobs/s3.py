@@ -1,17 +1,9 @@
-"""Blobs in S3, or a server with its protocol: the only place that knows the driver and translates its errors.
-
-- A version is the object's ETag as the server writes it, and every read demands it (`If-Match`).
-- Nothing is connected before it is needed. Missing credentials are looked for again at the next call.
-- The driver repeats requests within the deadline of the call; this module resumes the body of an answer.
-- A large object is written in parts. A failed write is aborted; a killed one leaves invisible parts that are stored, so
-  a bucket should have a lifecycle rule for incomplete uploads.
-- Only S3's oldest checksums are used: many other servers do not know the newer ones.
-"""
+"""Objects that S3 gets in parts: Carillon's own large writes, and uploads whose parts come to any process."""
 
 import asyncio
 import secrets
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,16 +17,56 @@ from botocore.exceptions import BotoCoreError, ClientError
 from shared.blobs import CHUNK_BYTES
 from shared.blobs.paths import FIELD, Place, find_place
 from shared.blobs.refusals import CHANGED, MISMATCHED, MISSING, NO_UPLOAD, UNWRITABLE, is_denial, refusal
-from shared.blobs.s3_parts import S3Parts, upload_of
 from shared.blobs.s3_settings import check_settings
-from shared.domain.audience.sources import File
+from shared.domain.audience.audiences import File
 from shared.domain.errors import Conflict, Denied, Hidden, Invalid, NotFound, Unavailable
 from shared.runtime.server_settings import NO_FILES, TlsSettings
 from shared.runtime.tls import client_context
 
-if TYPE_CHECKING:  # stubs, which are installed only for development
+if TYPE_CHECKING:
     from aiobotocore.response import StreamingBody
     from types_aiobotocore_s3 import S3Client
+
+log = structlog.get_logger(__name__)
+
+
+class S3Parts:
+    """Writes parts. `connect` gives the client for one call about a path, and translates S3's refusals."""
+
+    def __init__(
+        self, connect: Callable[[str], AbstractAsyncContextManager["S3Client"]], buckets: Collection[str]
+    ) -> None:
+        self._connect = connect
+        self._buckets = buckets
+
+    async def begin(self, path: str) -> str:
+        """Begin an upload to this path; return S3's id."""
+        place = find_place(path, self._buckets)
+        async with self._connect(path) as client:
+            return (await client.create_multipart_upload(Bucket=place.bucket, Key=place.key))["UploadId"]
+
+    async def put(self, path: str, token: str, number: int, content: bytes) -> str:
+        """Store a part, in place of an earlier one of its number; return its ETag."""
+        async with self._connect(path) as client:
+            return (await client.upload_part(**self._upload(path, token), PartNumber=number, Body=content))["ETag"]
+
+    async def join(self, path: str, token: str, parts: Sequence[tuple[int, str]]) -> None:
+        listed: Any = [{"PartNumber": number, "ETag": version} for number, version in parts]
+        async with self._connect(path) as client:
+            await client.complete_multipart_upload(**self._upload(path, token), MultipartUpload={"Parts": listed})
+
+    async def drop(self, path: str, token: str) -> None:
+        async with self._connect(path) as client:
+            await client.abort_multipart_upload(**self._upload(path, token))
+
+    def _upload(self, path: str, token: str) -> dict[str, Any]:
+        return upload_of(find_place(path, self._buckets), token)
+
+
+def upload_of(place: Place, token: str) -> dict[str, Any]:
+    """The arguments that name an upload in every call."""
+    return {"Bucket": place.bucket, "Key": place.key, "UploadId": token}
+
 
 CONNECT_SECONDS = 3.0
 ATTEMPTS = 3  # of one request
@@ -42,11 +74,8 @@ BREAKS = 3  # of the bodies of answers, with less than a chunk in between
 PART_BYTES = 8 * 2**20  # 10,000 of them are S3's limit: 80 GB
 PART_SECONDS = 60.0
 CONNECTIONS = 50
-
 # While a body is read, the driver lets aiohttp's errors through.
 FAILURES = (BotoCoreError, aiohttp.ClientError, OSError)
-
-log = structlog.get_logger(__name__)
 
 
 class S3Blobs:

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from shared.domain.clock.deliveries import Outcome, QueueMessage
-from shared.domain.console.queues import QueueState
+from shared.domain.clock.callbacks import Outcome, QueueMessage
+from shared.domain.console.processes import QueueState
 
 
 class Delivery(Protocol):

@@ -1,10 +1,28 @@
-"""A consumer's messages wait here for iteration. Any number of tasks may iterate: each message goes to one of them,
-the end to all."""
+"""A consumer's messages wait here for iteration. Any number of tasks may iterate: each message goes to one of them, the
+end to all. A publisher writes the time, by its own clock, into a header, so that the wait can be measured.
+"""
 
 import asyncio
-from typing import Generic, TypeVar
+import time
+from typing import Any, Generic, TypeVar
 
 from shared.domain.errors import Unavailable
+
+PUBLISHED = "x-published-ms"
+
+
+def published_now() -> int:
+    """The header's value for a message that is published now."""
+    return int(time.time() * 1000)
+
+
+def wait_of(published: Any, *, redelivered: bool) -> float | None:
+    """The seconds since publishing, at least 0 because clocks differ. `None` without the header, or for a repeated
+    delivery."""
+    if redelivered or not isinstance(published, int):
+        return None
+    return max(time.time() - published / 1000, 0.0)
+
 
 T = TypeVar("T")
 

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from shared.broker.inbox import Inbox
-from shared.broker.waiting import published_now, wait_of
-from shared.domain.clock.deliveries import Outcome, QueueMessage, Undeliverable
-from shared.domain.console.queues import QueueState
+from shared.broker.inbox import Inbox, published_now, wait_of
+from shared.domain.clock.callbacks import Outcome, QueueMessage, Undeliverable
+from shared.domain.console.processes import QueueState
 from shared.domain.errors import Unavailable
 
 

@@ -15,7 +15,7 @@ CarillonError
 │   └── Denied         it answered and denied access: an operator must correct credentials or rights
 ├── Unserved           a server does not support the command: no retry helps, and the logs say more
 ├── LaneLost           the outcome of a transaction is unknown, or its lane was fenced
-├── Undeliverable      a user's target answered and refused (`shared.domain.clock.deliveries`)
+├── Undeliverable      a user's target answered and refused (`shared.domain.clock.callbacks`)
 └── Poisoned           a message that can never be understood: dead letters
 ```
 

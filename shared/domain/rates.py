@@ -1,9 +1,18 @@
-"""Rate limits: the generic cell rate algorithm (GCRA), with a number for each key.
+"""Rates and shares: the limits of one caller, so that there is room for others.
 
-The number is the moment at which all admitted events would have come, one by one at the steady rate. It may be ahead of
-the clock by a burst; a key that would move it further has to wait. If there are too many keys, the longest unused ones
-are dropped, because a key whose moment has passed is like a new one.
+A rate is the generic cell rate algorithm (GCRA), with a number for each key: the moment at which all admitted
+events would have come, one by one at the steady rate. It may be ahead of the clock by a burst; a key that would
+move it further has to wait. If there are too many keys, the longest unused ones are dropped, because a key whose
+moment has passed is like a new one.
+
+A key may take another unit of a shared resource while it has less than `greed` times the free ones. So no key gets
+all of it: a single key gets greed / (greed + 1) of it, n keys get n * greed / (n * greed + 1) of it, each the same.
+The rest stays free for the next key. (Switches share their memory in this way: "dynamic thresholds".)
 """
+
+from collections import Counter
+from collections.abc import Hashable
+from typing import Generic, TypeVar
 
 from cachetools import LRUCache
 
@@ -29,3 +38,33 @@ class Rate:
             return wait
         self._moments[key] = moment + self._interval
         return 0.0
+
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Shares(Generic[Key]):
+    """The part of `capacity` that each key has."""
+
+    def __init__(self, capacity: int, *, greed: float) -> None:
+        self.capacity = capacity
+        self._greed = greed
+        self._taken: Counter[Key] = Counter()
+        self._total = 0
+
+    def __len__(self) -> int:
+        return self._total
+
+    def admits(self, key: Key) -> bool:
+        return self._taken[key] < self._greed * (self.capacity - self._total)
+
+    def take(self, key: Key, amount: int = 1) -> None:
+        self._taken[key] += amount
+        self._total += amount
+
+    def give_back(self, key: Key, amount: int = 1) -> None:
+        """Return units of this key; a key without any is dropped."""
+        self._taken[key] -= amount
+        self._total -= amount
+        if not self._taken[key]:
+            del self._taken[key]

@@ -3,7 +3,7 @@
 A task names a thing to look at, never the work: the documents decide. So a lost, late, doubled or forged task can delay
 work but cannot make it wrong. A task that cannot be read is `Poisoned`: workers drop it.
 
-This is the common part of all tasks; each subject has its own (`shared.domain.jobs.tasks` and others).
+This is the common part of all tasks; each subject has its own (`shared.domain.jobs.jobs` and others).
 """
 
 from functools import cache

@@ -3,8 +3,7 @@
 import asyncio
 
 from shared.domain.errors import Unavailable
-from shared.runtime.outages import Outage
-from shared.runtime.retries import Backoff
+from shared.runtime.loops import Backoff, Outage
 from shared.stream.reading import Chunk, Reader
 
 _BACKOFF = Backoff(first_seconds=0.1, cap_seconds=5)

@@ -29,6 +29,7 @@ from msgspec import Struct
 
 from shared.domain.errors import CarillonError
 from shared.outgoing.guard import Blocked, OwnApi
+from shared.runtime.late import Late
 
 __all__ = [
     "Answer",
@@ -144,3 +145,19 @@ class Outgoing(Protocol):
         """
 
     async def close(self) -> None: ...
+
+
+class LateOutgoing:
+    """See `shared.outgoing.Outgoing`."""
+
+    def __init__(self, load: Callable[[], Callable[[], Outgoing]]) -> None:
+        self._late = Late("the HTTP client", load)
+
+    async def call(self, request: Call) -> Answer:
+        return await (await self._late.get()).call(request)
+
+    async def post(self, posting: Posting) -> PostedAnswer:
+        return await (await self._late.get()).post(posting)
+
+    async def close(self) -> None:
+        await self._late.close()

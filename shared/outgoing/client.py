@@ -1,29 +1,105 @@
-"""The HTTP client of a process on aiohttp (`shared.outgoing`)."""
+"""Retry-After (RFC 9110, 10.2.3): how long a server asks to be left alone."""
 
 import asyncio
 import errno
 import os
+import re
+import socket
 import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from typing import Self
 from weakref import WeakSet
 
 import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
 from cachetools import LRUCache
 from yarl import URL
 
 from shared.domain.errors import Unavailable
 from shared.outgoing import Answer, Blocked, Call, NotConnected, PostedAnswer, Posting, Unreachable
 from shared.outgoing.checks import BadUrl, authority_of, is_identity_header
-from shared.outgoing.departure import DepartingRequest, Departure, StaleConnection
-from shared.outgoing.guard import NO_API, Guard, OwnApi
-from shared.outgoing.lookups import Lookup, NameLookups, name_owner
-from shared.outgoing.prelude import HEAD_BYTES, HEAD_LINES, BoundedConnector
-from shared.outgoing.resolver import GuardedResolver, system_lookup
-from shared.outgoing.retry_after import retry_after_seconds
+from shared.outgoing.departure import (
+    HEAD_BYTES,
+    HEAD_LINES,
+    BoundedConnector,
+    DepartingRequest,
+    Departure,
+    StaleConnection,
+)
+from shared.outgoing.guard import NO_API, Guard, Lookup, NameLookups, OwnApi, block, name_owner
 from shared.outgoing.signing import webhook_headers
+
+MOST_SECONDS = 86_400.0
+_SECONDS = re.compile(r"[0-9]+")
+_MOST_CHARACTERS = 64  # a date has 29; the limit bounds the time of parsing
+
+
+def retry_after_seconds(value: str | None, date: str | None, now: int) -> float | None:
+    """Seconds from now, 0 to a day, or `None` for a missing or unreadable header.
+
+    `date` is the answer's own Date header. A time is read by the clock of the server that wrote it, or by `now` (epoch
+    seconds) if that header is missing.
+    """
+    if value is None:
+        return None
+    text = value.strip()[:_MOST_CHARACTERS]
+    if _SECONDS.fullmatch(text):
+        return min(float(text), MOST_SECONDS)
+    until = _instant(text)
+    if until is None:
+        return None
+    since = _instant((date or "")[:_MOST_CHARACTERS])
+    return min(max(until - (now if since is None else since), 0.0), MOST_SECONDS)
+
+
+def _instant(text: str) -> float | None:
+    try:
+        read = parsedate_to_datetime(text)
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+
+
+def system_lookup(host: str) -> list[str]:
+    """The addresses in /etc/hosts and DNS, of families that this machine has an address of."""
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+    return [str(sockaddr[0]) for *_, sockaddr in found]
+
+
+class GuardedResolver(AbstractResolver):
+    """The only source of addresses for aiohttp."""
+
+    def __init__(self, guard: Guard, names: NameLookups) -> None:
+        self._guard = guard
+        self._names = names
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """The addresses that may be called. Raises `Blocked`, `OSError` for an unknown name, `Unavailable` if it
+        could not be looked up in time."""
+        found = await self._names.find(host)
+        objections = {address: self._guard.objection(address, port) for address in found}
+        allowed = [address for address, objection in objections.items() if objection is None]
+        if not allowed:
+            self._names.forget(host)
+            raise block(host, objections.values())
+        return [_result(host, address, port) for address in allowed]
+
+    async def close(self) -> None:
+        self._names.close()
+
+
+def _result(host: str, address: str, port: int) -> ResolveResult:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return ResolveResult(
+        hostname=host, host=address, port=port, family=family, proto=socket.IPPROTO_TCP, flags=socket.AI_NUMERICHOST
+    )
+
 
 LOOKUP_PATIENCE_SECONDS = 5.0  # for a thread to become free
 CONNECT_SECONDS = 5.0  # for one address, including TLS; a host may have several

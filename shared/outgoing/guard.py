@@ -8,18 +8,25 @@ The table follows IANA's special-purpose registries (RFC 6890 and its updates), 
 between patch releases.
 """
 
+import asyncio
 import ipaddress
 import socket
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
-from shared.domain.errors import CarillonError, Invalid
+from cachetools import TTLCache
+
+from shared.domain.errors import CarillonError, Invalid, Unavailable
+from shared.runtime.fair_budget import FairBudget
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-
 _SPECIAL: tuple[tuple[Network, str], ...] = tuple(
     (ipaddress.ip_network(network), kind)
     for network, kind in (
@@ -56,8 +63,6 @@ _SPECIAL: tuple[tuple[Network, str], ...] = tuple(
 )
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")  # IANA has assigned no other IPv6 addresses for general use
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-
-
 OUR_API = "this deployment's own API"
 _WEB_PORTS = frozenset({80, 443})
 
@@ -177,3 +182,69 @@ def _special(address: Address) -> str | None:
         if address in network:
             return kind
     return None if address.version == 4 or address in _GLOBAL_UNICAST else "a reserved address"
+
+
+THREADS = 32
+_A_QUARTER = 1 / 3  # the greed with which one owner alone gets a quarter
+_REMEMBERED_NAMES = 1_000
+_REMEMBERED_SECONDS = 10.0
+Lookup = Callable[[str], Sequence[str]]
+"""The system's addresses of a name. It may block; raises `OSError`."""
+name_owner: ContextVar[str] = ContextVar("name_owner", default="")
+"""The owner that name lookups are charged to in this context."""
+
+
+class NameLookups:
+    """Looks each name up once for all callers of one owner, and remembers its addresses for ten seconds. Without an
+    owner, each name is its own owner."""
+
+    def __init__(self, lookup: Lookup, *, patience_seconds: float) -> None:
+        self._lookup = lookup
+        self._patience = patience_seconds
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="names")
+        self._free = FairBudget(THREADS, greed=_A_QUARTER)
+        self._known: TTLCache[str, deque[str]] = TTLCache(_REMEMBERED_NAMES, _REMEMBERED_SECONDS)
+        self._asked: dict[tuple[str, str], asyncio.Task[Sequence[str]]] = {}
+
+    async def find(self, host: str) -> Sequence[str]:
+        """The addresses of a name, rotated each time. Raises `OSError` for an unknown name, `Unavailable` if no
+        thread was free in time."""
+        if (known := self._known.get(host)) is not None:
+            known.rotate(-1)
+            return tuple(known)
+        key = (name_owner.get() or host, host)
+        if (asked := self._asked.get(key)) is None:
+            asked = self._asked[key] = asyncio.create_task(self._ask(*key))
+            asked.add_done_callback(lambda task: self._note_end(key, task))
+        return await asyncio.shield(asked)
+
+    def forget(self, host: str) -> None:
+        self._known.pop(host, None)
+
+    def close(self) -> None:
+        for asked in list(self._asked.values()):
+            asked.cancel()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _ask(self, owner: str, host: str) -> Sequence[str]:
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._free.take(owner)
+        except TimeoutError:
+            raise Unavailable(f"{host} was not looked up: too many other names give no answer") from None
+        loop = asyncio.get_running_loop()
+
+        def give_back(_: "Future[Sequence[str]]") -> None:
+            with suppress(RuntimeError):  # the loop may have ended before the name server's time-out
+                loop.call_soon_threadsafe(self._free.give_back, owner)
+
+        running = self._threads.submit(self._lookup, host)
+        running.add_done_callback(give_back)
+        found = await asyncio.wrap_future(running)
+        self._known[host] = deque(found)
+        return found
+
+    def _note_end(self, key: tuple[str, str], task: "asyncio.Task[Sequence[str]]") -> None:
+        del self._asked[key]
+        if not task.cancelled():
+            task.exception()  # the callers may be gone

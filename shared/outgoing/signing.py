@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from shared.domain.accounts.signing_secrets import PREFIX
+from shared.domain.accounts.secrets import PREFIX
 from shared.domain.errors import Invalid
 
 __all__ = ["PREFIX", "Forged", "check_secret", "key_of", "verify_webhook", "webhook_headers"]

@@ -28,11 +28,10 @@ import msgspec
 from msgspec import Struct
 
 from shared.domain.errors import CarillonError, NotFound
-from shared.domain.messages.answers import Answer
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Answer, Channel
 from shared.outgoing import Outgoing
 from shared.outgoing.checks import PROVIDER_NETWORKS, check_url
-from shared.providers.callbacks import Callback, CallbackRequest
+from shared.providers.base import Callback, CallbackRequest
 
 Content = dict[str, Any]
 """A rendered template body. Mail: subject, text, html; SMS: text; push: the payload; http: any JSON."""

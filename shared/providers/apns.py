@@ -17,18 +17,16 @@ import msgspec
 from msgspec import Struct
 
 from shared.domain.errors import Invalid
-from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, NotNow, Reason
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, Channel, NotNow, Reason
 from shared.domain.messages.contents import PAYLOAD_BYTES, VOIP_PAYLOAD_BYTES
 from shared.domain.messages.recipients import APNS_DEVICE
 from shared.outgoing import Outgoing, PostedAnswer
 from shared.outgoing.guard import Guard
 from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules, collapse_id
-from shared.providers.details import tell
-from shared.providers.fields import read_fields
+from shared.providers.base import read_fields, tell
+from shared.providers.calls import Posts, judge_status, read_answer, text_of
 from shared.providers.http2 import Http2Poster, target_of, trusting_context
-from shared.providers.posts import Posts, judge_status, read_answer, text_of
-from shared.providers.signed_tokens import SigningKey, check_p256_key
+from shared.providers.tokens import SigningKey, check_p256_key
 from shared.runtime.clock import Clock, SystemClock
 
 URL = "https://api.push.apple.com"

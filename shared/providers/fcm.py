@@ -16,15 +16,19 @@ import msgspec
 from msgspec import Struct, field
 
 from shared.domain.errors import Invalid
-from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, CallUnanswered, NotNow, Reason
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, CallUnanswered, Channel, NotNow, Reason
 from shared.outgoing import Outgoing, PostedAnswer
 from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules, collapse_id, message_of
-from shared.providers.details import tell
-from shared.providers.fields import read_fields
-from shared.providers.google_tokens import AccessToken, AccessTokens, NoAccess, ServiceAccount, read_service_account
-from shared.providers.posts import Posts, judge_status, read_answer
-from shared.providers.signed_tokens import check_rsa_key
+from shared.providers.base import read_fields, tell
+from shared.providers.calls import Posts, judge_status, read_answer
+from shared.providers.tokens import (
+    AccessToken,
+    AccessTokens,
+    NoAccess,
+    ServiceAccount,
+    check_rsa_key,
+    read_service_account,
+)
 from shared.runtime.clock import Clock, SystemClock
 
 SCOPE = "https://www.googleapis.com/auth/firebase.messaging"

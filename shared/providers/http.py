@@ -1,31 +1,94 @@
-"""Any HTTP server: the template's JSON is the body of a POST, signed by the specification Standard Webhooks.
+"""Any HTTP server: the template's JSON is the body of a POST. Calls and callbacks are signed by the specification
+Standard Webhooks.
 
 `webhook-id` is the message's id, the same on every attempt; `carillon-message` is the id with its attempt, which a
-callback may name. A server that drops repetitions by its own header also gets the id there (`idempotencyHeader`); only
-then is a repetition safe. 401 means that the server does not know the account; 403 may concern the recipient, and is a
-refusal. A JSON answer may name the message by its field `id` or `messageId`.
+callback may name. A server that drops repetitions by its own header also gets the id there (`idempotencyHeader`);
+only then is a repetition safe. 401 means that the server does not know the account; 403 may concern the recipient,
+and is a refusal. A JSON answer may name the message by its field `id` or `messageId`.
+
+    {"message": "0190b5a2…~1", "state": "delivered", "at": "2026-12-24T14:00:00Z"}
+
+A callback is one of these, or a list of them. `message` is the value of `carillon-message`, and `id` the server's
+own id; one of them is enough. `state` is `sent`, `delivered`, `read` or `failed`. With `failed`, `reason` is one of
+Carillon's, and `detail` is free text.
 """
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from shared.domain.errors import Invalid
-from shared.domain.messages.answers import Answer, CallRefused, Reason
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Answer, CallRefused, Channel, Reason
+from shared.domain.messages.ledger import MessageState
 from shared.outgoing import Outgoing, PostedAnswer
 from shared.outgoing.checks import check_headers
-from shared.outgoing.signing import check_secret, webhook_headers
+from shared.outgoing.signing import Forged, check_secret, verify_webhook, webhook_headers
 from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules, message_of
-from shared.providers.callbacks import Callback, CallbackRequest
-from shared.providers.fields import read_fields
-from shared.providers.http_callbacks import read_http_callback
-from shared.providers.posts import Posts, judge_status, tell_status
+from shared.providers.base import (
+    Callback,
+    CallbackNews,
+    CallbackRequest,
+    NotSigned,
+    Unreadable,
+    read_epoch,
+    read_fields,
+    read_json,
+    tell,
+    tell_refusal,
+)
+from shared.providers.calls import Posts, judge_status, tell_status
 from shared.runtime.clock import Clock, SystemClock
+
+_REACHED = {"sent": MessageState.SENT, "delivered": MessageState.DELIVERED, "read": MessageState.READ}
+
+
+class HttpNews(Struct, frozen=True):
+    """The news of one message."""
+
+    state: Literal["sent", "delivered", "read", "failed"]
+    message: str = ""
+    id: str | int = ""
+    reason: Reason = Reason.UNDELIVERED
+    detail: str = ""
+    at: Annotated[datetime, Meta(tz=True)] | None = None
+
+
+_one = msgspec.json.Decoder(HttpNews)
+_many = msgspec.json.Decoder(list[HttpNews])
+
+
+def read_http_callback(request: CallbackRequest, *secrets: str) -> Callback:
+    """Read a request that is signed with one of these secrets.
+
+    Raises:
+        NotSigned: it is signed with none of them.
+        Unreadable: it does not have the form above.
+    """
+    try:
+        timestamp = verify_webhook(request.headers, request.body, *secrets)
+    except Forged as error:
+        raise NotSigned(str(error)) from None
+    told = tuple(_news(each, request.message, secrets) for each in _read(request.body))
+    return Callback(news=told, at=read_epoch(timestamp))
+
+
+def _read(body: bytes) -> list[HttpNews]:
+    return read_json(body, _many) if body.lstrip().startswith(b"[") else [read_json(body, _one)]
+
+
+def _news(told: HttpNews, key: str, secrets: tuple[str, ...]) -> CallbackNews:
+    key, provider_id = told.message or key, str(told.id)
+    if not (key or provider_id):
+        raise Unreadable("the callback names no message: message or id is needed", is_json=True)
+    if told.state in _REACHED:
+        return CallbackNews(key=key, provider_id=provider_id, state=_REACHED[told.state], at=told.at)
+    return tell_refusal(told.reason, tell(told.detail, "", secrets), key=key, provider_id=provider_id, at=told.at)
+
 
 _ID_CHARACTERS = 255
 _NOT_THERE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED})

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from shared.outgoing import Blocked, NotConnected, PostedAnswer, Posting, Unreachable, Withheld
 from shared.outgoing.guard import Guard
-from shared.providers.guarded_sockets import connect_socket, describe_fault
+from shared.providers.calls import connect_socket, describe_fault
 from shared.providers.http2_connection import BODY_BYTES, Http2Connection, Http2Request, Unseen
 
 CONNECTIONS = 8

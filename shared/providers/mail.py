@@ -15,10 +15,10 @@ import structlog
 
 from shared.domain.errors import Invalid, Unauthorized, Unavailable
 from shared.domain.jobs.mails import Letter
-from shared.domain.mail_domains import address_in_ascii
+from shared.domain.mail import address_in_ascii
 from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, CallUnanswered, LoginRefused, NotNow
 from shared.outgoing import Outgoing
-from shared.providers.details import tell
+from shared.providers.base import tell
 from shared.runtime.server_settings import MailSettings, TlsSettings
 
 if TYPE_CHECKING:  # imported when a deployment has such a server
@@ -106,7 +106,7 @@ def _open_smtp(
 
 
 def _open_sendgrid(chosen: MailSettings, server: SplitResult, scheme: str, outgoing: Outgoing) -> "SendGridProvider":
-    from shared.providers.posts import Posts
+    from shared.providers.calls import Posts
     from shared.providers.sendgrid import KEY, SendGridFields, SendGridProvider, SendGridSecret
 
     key = unquote(server.password or "")

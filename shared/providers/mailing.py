@@ -8,11 +8,11 @@ from msgspec import Struct, field
 
 from shared.domain.errors import Invalid
 from shared.domain.jobs.mails import is_mailbox, printable
-from shared.domain.mail_domains import address_in_ascii
+from shared.domain.mail import address_in_ascii
 from shared.domain.messages.contents import MAIL_RULE, SUBJECT_RULE
-from shared.domain.messages.unsubscribing import URL_FIELD, list_headers
+from shared.domain.messages.suppressions import URL_FIELD, list_headers
 from shared.providers import Content
-from shared.providers.fields import read_fields
+from shared.providers.base import read_fields
 
 OUR_HEADER = "X-Carillon-Message"
 """The header with Carillon's key, so that a callback or a bounce can name the message."""

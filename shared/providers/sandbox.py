@@ -19,12 +19,11 @@ from typing import Any
 import msgspec
 
 from shared.domain.errors import Invalid
-from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, CallUnanswered, NotNow, Reason
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, CallUnanswered, Channel, NotNow, Reason
 from shared.domain.messages.recipients import mask
 from shared.outgoing import Outgoing
 from shared.providers import BeforeBytes, Content, NotCalled, Provider, ProviderKind, ProviderRules, message_of
-from shared.providers.fields import read_fields
+from shared.providers.base import read_fields
 from shared.runtime.clock import Clock, SystemClock
 
 SLOW_SECONDS = 2.0

@@ -27,24 +27,23 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from shared.domain.errors import Invalid
+from shared.domain.mail import LOGIN_REPLIES, build_mail, encode_words, mailbox
 from shared.domain.messages.answers import (
     Answer,
     CallAccepted,
     CallRefused,
     CallUnanswered,
+    Channel,
     LoginRefused,
     NotNow,
     Reason,
 )
-from shared.domain.messages.channels import Channel
-from shared.domain.mime import LOGIN_REPLIES, build_mail, encode_words, mailbox
 from shared.outgoing import Blocked, Outgoing
 from shared.outgoing.checks import PROVIDER_NETWORKS, BadUrl, GuardedUrl, authority_of
 from shared.outgoing.guard import Guard
 from shared.providers import BeforeBytes, Content, NotCalled, Provider, ProviderKind, ProviderRules, message_of
-from shared.providers.details import tell
-from shared.providers.fields import read_fields
-from shared.providers.guarded_sockets import describe_fault
+from shared.providers.base import read_fields, tell
+from shared.providers.calls import describe_fault
 from shared.providers.mailing import (
     OUR_HEADER,
     MailContent,

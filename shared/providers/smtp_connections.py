@@ -17,9 +17,9 @@ from time import monotonic
 import aiosmtplib
 from msgspec import Struct
 
+from shared.outgoing.departure import is_closed_by_peer
 from shared.outgoing.guard import Guard
-from shared.outgoing.sockets import is_closed_by_peer
-from shared.providers.guarded_sockets import connect_socket
+from shared.providers.calls import connect_socket
 
 FRESH_SECONDS = 5.0
 IDLE_SECONDS = 60.0

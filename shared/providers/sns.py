@@ -28,7 +28,7 @@ from msgspec import Meta, Struct
 
 from shared.domain.errors import Unavailable
 from shared.outgoing import Blocked, Outgoing, Posting, Unreachable
-from shared.providers.callbacks import CallbackRequest, NotSigned, Unreadable, read_json
+from shared.providers.base import CallbackRequest, NotSigned, Unreadable, read_json
 
 Fetch = Callable[[str], Awaitable[bytes]]
 """Reads a public file by its URL."""

@@ -4,32 +4,122 @@ A sender `whatsapp:+…` sends by WhatsApp, and Twilio wants the same scheme bef
 after a recipient has written, WhatsApp takes only approved templates: `ContentSid`, with `ContentVariables` as JSON.
 https://www.twilio.com/docs/content/send-templates-created-with-the-content-template-builder
 
-Callbacks come to a URL with the message and attempt, so that a callback that overtakes the answer is known. Twilio has
-no idempotency key. Its error codes say more than the status; unknown codes are plain refusals.
+Callbacks come to a URL with the message and attempt, so that a callback that overtakes the answer is known. Twilio
+has no idempotency key. Its error codes say more than the status; unknown codes are plain refusals. A callback's
+signature is the base64 HMAC-SHA1, with the account's token, of the URL and all fields of the form in the order of
+their names. Twilio has been seen to sign URLs with and without their port, so both are accepted.
+https://www.twilio.com/docs/usage/security
 """
 
 import base64
+import hashlib
+import hmac
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
 from msgspec import Struct, field
 
 from shared.domain.errors import Invalid
-from shared.domain.messages.answers import Answer, CallRefused, NotNow, Reason
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Answer, CallRefused, Channel, NotNow, Reason
 from shared.domain.messages.contents import SMS_CHARACTERS, SMS_RULE, variables_flaw
+from shared.domain.messages.ledger import MessageState
 from shared.outgoing import Outgoing, PostedAnswer
 from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules
-from shared.providers.callbacks import Callback, CallbackRequest
-from shared.providers.details import tell
-from shared.providers.fields import read_fields
-from shared.providers.posts import Posts, judge_status, read_answer
-from shared.providers.twilio_callbacks import REASONS, read_twilio_callback
+from shared.providers.base import (
+    Callback,
+    CallbackNews,
+    CallbackRequest,
+    CallbackSuppression,
+    NotSigned,
+    read_fields,
+    tell,
+    tell_refusal,
+)
+from shared.providers.calls import Posts, judge_status, read_answer
+
+_SIGNATURE = "x-twilio-signature"
+_FIELDS = 200
+_PORTS = {"http": 80, "https": 443}
+_REACHED = {"sent": MessageState.SENT, "delivered": MessageState.DELIVERED, "read": MessageState.READ}
+_LOST = frozenset({"undelivered", "failed", "canceled"})
+# https://www.twilio.com/docs/api/errors: the codes that say more than "refused" or "not delivered".
+REASONS = {
+    "21211": Reason.MALFORMED,  # no valid number
+    "21217": Reason.MALFORMED,  # seems to be no valid number
+    "21401": Reason.MALFORMED,
+    "21421": Reason.MALFORMED,
+    "21604": Reason.MALFORMED,  # no number at all
+    "21610": Reason.UNSUBSCRIBED,  # STOP
+    "21614": Reason.MALFORMED,  # no mobile number
+    "30003": Reason.SOFT_BOUNCE,  # the handset is switched off or out of reach
+    "30004": Reason.REFUSED,  # blocked
+    "30005": Reason.UNREGISTERED,  # the number is not assigned
+    "30006": Reason.UNDELIVERED,  # a landline, or a carrier out of reach
+    "30007": Reason.REFUSED,  # filtered
+    "30034": Reason.REFUSED,  # from a number that is not registered
+    "30410": Reason.SOFT_BOUNCE,  # the carrier took too long
+    "63003": Reason.UNREGISTERED,  # not a user of the channel
+    "63005": Reason.REFUSED,  # the channel does not take this content
+    "63013": Reason.REFUSED,  # against the channel's policy
+    "63014": Reason.UNSUBSCRIBED,  # the recipient has blocked the sender or opted out
+    "63016": Reason.REFUSED,  # free text outside the window of a conversation
+    "63021": Reason.REFUSED,  # the channel does not know this content
+    "63024": Reason.UNREGISTERED,  # no recipient of WhatsApp
+}
+
+
+def read_twilio_callback(request: CallbackRequest, token: str) -> Callback:
+    """Read a signed request about one message; it has no time. A message from a recipient counts if Twilio says that
+    it opts out. Raises `NotSigned`."""
+    form = _read_form(request.body)
+    shown = request.headers.get(_SIGNATURE, "").encode()
+    if not any(hmac.compare_digest(shown, _sign(url, form, token)) for url in _spellings(request.url)):
+        raise NotSigned(f"{_SIGNATURE} is not that of this URL and this form under the account's token")
+    fields = dict(form)
+    news = _news(fields, request.message, token)
+    if fields.get("OptOutType") == "STOP":
+        return Callback(suppressions=(CallbackSuppression(recipient=fields.get("From", "").removeprefix("whatsapp:")),))
+    return Callback(news=(news,) if news else ())
+
+
+def _read_form(body: bytes) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_FIELDS)
+    except ValueError:
+        raise NotSigned("the body is no form") from None
+
+
+def _sign(url: str, form: Iterable[tuple[str, str]], token: str) -> bytes:
+    signed = url + "".join(f"{name}{value}" for name, value in sorted(set(form)))
+    return base64.b64encode(hmac.digest(token.encode(), signed.encode(), hashlib.sha1))
+
+
+def _spellings(url: str) -> list[str]:
+    parts = urlsplit(url)
+    host = parts.netloc.removesuffix(f":{parts.port}") if parts.port else parts.netloc
+    port = parts.port or _PORTS.get(parts.scheme)
+    return [urlunsplit(parts._replace(netloc=netloc)) for netloc in (host, f"{host}:{port}")]
+
+
+def _news(fields: Mapping[str, str], key: str, token: str) -> CallbackNews | None:
+    """`None` if the state does not change, as when the message is queued."""
+    status = fields.get("MessageStatus", "").lower()
+    provider_id = fields.get("MessageSid", "")
+    if status in _REACHED:
+        return CallbackNews(key=key, provider_id=provider_id, state=_REACHED[status])
+    if status not in _LOST:
+        return None
+    code = fields.get("ErrorCode", "")
+    reason = REASONS.get(code, Reason.OTHER if status == "canceled" else Reason.UNDELIVERED)
+    words = f"{code}: {fields.get('ErrorMessage', '')}" if code else status
+    detail = tell(words.removesuffix(": "), fields.get("To", ""), (token,))
+    return tell_refusal(reason, detail, key=key, provider_id=provider_id)
+
 
 _ACCOUNT = re.compile(r"AC[0-9a-fA-F]{32}")
 _SERVICE = re.compile(r"MG[0-9a-fA-F]{32}")
@@ -40,7 +130,6 @@ _VARIABLE = re.compile(r"\S{1,16}")
 _VARIABLES = 100
 _WHATSAPP = "whatsapp:"
 _LOOPBACK = re.compile(r"https?://(127\.|localhost\b|\[::1\])")  # Twilio refuses a message with such a callback URL
-
 # https://www.twilio.com/docs/api/errors: those of a request for one message, and of a channel such as WhatsApp.
 _OF_THE_MESSAGE = frozenset({*range(21_000, 22_000), *range(63_000, 64_000)})
 _NO_ACCOUNT = 20_404

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from shared.runtime.sections import Count, Name, Seconds, Section, rarely, says
+from shared.runtime.server_settings import Count, Name, Seconds, Section, rarely, says
 
 Days = Annotated[float, Meta(ge=0.01, le=3_650)]
 

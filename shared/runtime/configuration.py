@@ -18,8 +18,8 @@ from msgspec import Meta, Struct
 
 from shared.domain.errors import CarillonError, suggest
 from shared.domain.plain_words import read_mistake, read_typed_number
-from shared.runtime.masking import without_secrets
-from shared.runtime.sections import RARELY, Section
+from shared.runtime.private import without_secrets
+from shared.runtime.server_settings import RARELY, Section
 from shared.runtime.settings import Settings
 
 PREFIX = "CARILLON_"

@@ -1,21 +1,12 @@
-"""HTTP/1.1 for hostile callers: uvicorn's protocol, with limits on everything that a peer can make the server hold.
+"""Sends the head of an HTTP answer together with the first part of its body.
 
-| the peer | the server |
-| --- | --- |
-| sends 64 KiB or over 100 fields before, within or after a body | answers 431 |
-| takes over 10 s for a head | answers 408; only closes if no byte of the head came |
-| sends less than 16 KiB of a body in 30 s | answers 408 |
-| takes less than 16 KiB of an answer in 30 s | cuts the peer off |
-| leaves answers unread, over 64 MiB of them in this server | cuts off the peer that it has waited for longest |
-| pipelines over 16 requests | cuts the peer off |
-| connects while all connections are taken | cuts off the peer that it has waited for longest; without one: 503 |
-
-Time counts only while the server waits for the peer. A refused peer may go on sending for a second or two, unread, so
-that it gets to read the answer.
+uvicorn writes them separately, and each write is a system call and a packet: the most expensive part of a short answer.
 """
 
 import asyncio
-from collections.abc import Collection
+import weakref
+from collections.abc import Callable, Collection
+from functools import partial
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -23,8 +14,55 @@ from httptools import HttpParserCallbackError
 from msgspec import Struct
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from shared.runtime.head_and_body import HeadAndBody
 from shared.runtime.metrics import HTTP_REFUSALS
+
+
+class HeadAndBody:
+    """Wraps the transport of one answer, and keeps the head back until a part of the body comes, or the end.
+
+    It does not keep the answer alive: requests and their bodies are freed without the garbage collector.
+    """
+
+    def __init__(self, transport: asyncio.Transport, cycle: "weakref.ref[RequestResponseCycle]") -> None:
+        self._transport = transport
+        self._cycle = cycle
+        self._head: bytes | None = None  # empty once it is written
+
+    @classmethod
+    def join(cls, cycle: RequestResponseCycle) -> None:
+        joined = cls(cycle.transport, weakref.ref(cycle))
+        cycle.transport = cast("asyncio.Transport", joined)
+        cycle.on_response = partial(joined.end, cycle.on_response)
+
+    def write(self, data: bytes) -> None:
+        """Keep the head; write everything else. Data before the head is not the answer yet: `100 Continue`."""
+        if self._head:
+            self._transport.writelines([self._head, data] if data else [self._head])
+            self._head = b""
+        elif self._head is None and self._has_started():
+            self._head = data
+        else:
+            self._transport.write(data)
+
+    def end(self, on_response: Callable[[], None]) -> None:
+        self._flush()
+        on_response()
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def _has_started(self) -> bool:
+        cycle = self._cycle()
+        return cycle is not None and cycle.response_started
+
+    def _flush(self) -> None:
+        if self._head and not self._transport.is_closing():
+            self.write(b"")
+
 
 _LINGER_SECONDS = 1.0
 

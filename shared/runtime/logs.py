@@ -17,7 +17,7 @@ import msgspec
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from shared.runtime.masking import may_hold_secrets, without_secrets
+from shared.runtime.private import may_hold_secrets, without_secrets
 from shared.runtime.settings import LogSettings
 
 # At INFO, these libraries repeat Carillon's own lines: each connection, each rebalance, each start.

@@ -1,23 +1,103 @@
-"""Periodic work: `run_once` and a thin runner around it.
+"""Periodic work and waiting: loops, retries with a back-off, outages that are waited out, and turns of the event loop.
 
-The work is a plain async function that a test can call. The runner adds the interval, the back-off after a failure, the
-log line, the metrics, and a stop that lets the present run end.
+The work of a loop is a plain async function, `run_once`, and a thin runner repeats it.
 """
 
 import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import structlog
 from msgspec import Struct
 
+from shared.domain.errors import Unavailable
 from shared.runtime import metrics
 from shared.runtime.lifecycle import Background
-from shared.runtime.retries import Backoff, next_delay
-from shared.runtime.waiting import pause
 
 log = structlog.get_logger(__name__)
+
+
+class Backoff(Struct, frozen=True, kw_only=True):
+    """Delays that grow by `factor` from `first_seconds` to `cap_seconds`; `jitter` is the share of each that is
+    random."""
+
+    first_seconds: float = 0.5
+    factor: float = 2.0
+    cap_seconds: float = 60.0
+    jitter: float = 0.5
+
+
+def next_delay(policy: Backoff, attempt: int, rand: float, retry_after_seconds: float | None = None) -> float:
+    """Seconds to wait after failure number `attempt` (from 1), never above the cap.
+
+    `rand` from [0, 1) takes up to `jitter` of the delay away. `retry_after_seconds` (as in HTTP's Retry-After) is a
+    lower bound, and the cap limits it too.
+    """
+    # The exponent is limited so that a long outage does not overflow a float.
+    grown = policy.first_seconds * policy.factor ** min(max(attempt, 1) - 1, 64)
+    delay = min(grown, policy.cap_seconds) * (1 - policy.jitter * rand)
+    return min(max(delay, retry_after_seconds or 0.0), policy.cap_seconds)
+
+
+async def pause(event: asyncio.Event, seconds: float | None) -> None:
+    """Wait for the event, at most `seconds` (`None`: for ever)."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+class Outage:
+    """Logs each failure as `event` with `context`, and pauses longer after each: at least `least_seconds`, and until
+    `interrupt` is set."""
+
+    def __init__(
+        self,
+        event: str,
+        interrupt: asyncio.Event,
+        backoff: Backoff,
+        *,
+        least_seconds: float = 0.0,
+        **context: object,
+    ) -> None:
+        self._event = event
+        self._interrupt = interrupt
+        self._backoff = backoff
+        self._least_seconds = least_seconds
+        self._context = context
+        self.failures = 0
+
+    async def wait(self, error: Unavailable) -> None:
+        self.failures += 1
+        log.warning(self._event, reason=str(error), attempt=self.failures, **self._context)
+        seconds = next_delay(self._backoff, self.failures, random.random())
+        await pause(self._interrupt, max(seconds, self._least_seconds))
+
+    def end(self) -> None:
+        """Note that the server answers: the next failure begins another outage."""
+        self.failures = 0
+
+
+TURN_SECONDS = 0.005
+
+
+class Turns:
+    """Measures how long its owner has held the event loop, and gives the loop back after `TURN_SECONDS`.
+
+    It goes by time, not by the number of things done: one of them may take a thousand times as long as another.
+    """
+
+    def __init__(self) -> None:
+        self._ends_at = time.monotonic() + TURN_SECONDS
+
+    async def give(self) -> None:
+        """Let others run if the turn is over. Call it after each thing; before the end of the turn it costs almost
+        nothing."""
+        if time.monotonic() >= self._ends_at:
+            await asyncio.sleep(0)
+            self._ends_at = time.monotonic() + TURN_SECONDS
+
 
 _STEPS = 100
 

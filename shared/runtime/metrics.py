@@ -18,7 +18,6 @@ REGISTRY = CollectorRegistry()
 OF_PROCESS = ProcessCollector(registry=REGISTRY)
 PlatformCollector(registry=REGISTRY)
 GCCollector(registry=REGISTRY)
-
 # A query takes milliseconds, a batch tenths of a second, a deadline tens of seconds.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 # Waiting work may be minutes late, or an hour.
@@ -38,7 +37,6 @@ def _histogram(name: str, sentence: str, *labels: str, buckets: tuple[float, ...
 
 
 BUILD_INFO = _gauge("build_info", "1 for each role that this process has, with its release.", "version", "role")
-
 RECORDS_SENT = _counter("records_sent_total", "Records whose transaction this process saw committed.", "app", "service")
 RECIPIENTS = _counter(
     "recipients_total",
@@ -61,7 +59,6 @@ BATCH_OLDEST_QUEUED = _gauge(
     "batch_oldest_queued_seconds", "How long a batch of a running job has waited in a queue, at most."
 )
 MAILS = _counter("mails_total", "Mails about jobs, by outcome.", "outcome")
-
 TASKS = _counter("tasks_total", "Messages that workers took, by how they were answered.", "queue", "outcome")
 TASK_SECONDS = _histogram("task_seconds", "From taking a message to answering it.", "queue")
 TASK_WAIT_SECONDS = _histogram(
@@ -69,7 +66,6 @@ TASK_WAIT_SECONDS = _histogram(
 )
 TASKS_IN_HAND = _gauge("tasks_in_hand", "Messages that this process has taken and not answered.", "queue")
 QUEUE_MESSAGES = _gauge("queue_messages", "Messages of a queue of tasks: ready or unacked.", "queue", "state")
-
 LANES = _gauge("lanes", "Lanes of this process: idle, or sending a part.", "state")
 LANES_LOST = _counter(
     "lanes_lost_total", "Lanes abandoned because the outcome of their transaction was unknown or they were fenced."
@@ -78,7 +74,6 @@ RECOVERIES = _counter(
     "recoveries_total", "Owned batches that were recovered: sent, clear (nothing was out) or unknown.", "outcome"
 )
 UPKEEP_FOUND = _counter("upkeep_found_total", "Work that upkeep found standing still and set going again.", "kind")
-
 LATENESS = _histogram(
     "lateness_seconds",
     "From an occurrence's instant, or one tick after its acceptance, to its firing.",
@@ -102,7 +97,6 @@ CALLS_OVER_SHARE = _counter(
 PENDING = _gauge("occurrences_pending", "About how many occurrences there are.")
 HELD = _gauge("occurrences_held", "Occurrences that this process holds in memory until they are due.")
 CLOCK_SKEW = _gauge("clock_skew_seconds", "By how much this machine's clock is ahead of the database's.")
-
 PROVIDER_CALLS = _counter(
     "provider_calls_total",
     "Calls of provider accounts by kind and outcome: accepted, refused, not_now, too_fast, login_refused or "
@@ -150,7 +144,6 @@ CREDENTIALS_BLOCKED = _gauge(
     "Credentials that send nothing though jobs wait for them, as a scheduler last counted them: suspended or rejected.",
     "status",
 )
-
 FEEDBACK_RECORDS = _counter("feedback_records_total", "Feedback records: counted, or skipped for a reason.", "outcome")
 FEEDBACK_FLUSHES = _counter(
     "feedback_flushes_total", "Writes of folded counts: stored, or lost to another consumer.", "outcome"
@@ -159,7 +152,6 @@ FEEDBACK_LAG = _gauge("feedback_lag_records", "Feedback records on the topics of
 FEEDBACK_FLUSH_AGE = _gauge(
     "feedback_flush_age_seconds", "For how long this process has not stored all feedback that it had read."
 )
-
 BUS_EVENTS_PUBLISHED = _counter(
     "bus_events_published_total", "Events that the log has taken, by topic and its owner.", "topic", "publisher"
 )
@@ -237,11 +229,9 @@ BUS_REPLAYS = _gauge(
 BUS_WAKE_UPS_HANDED_AGAIN = _counter(
     "bus_wake_ups_handed_again_total", "Wake-ups handed to workers again, because the worker that had them was lost."
 )
-
 BULK_THINGS = _counter(
     "bulk_things_total", "Things that bulk actions acted on: done, skipped or failed, by act.", "act", "outcome"
 )
-
 CALLBACKS = _counter(
     "callbacks_total",
     "Reports about messages in the callbacks of providers: stored, unchanged, early (the provider is to come again), "
@@ -249,7 +239,6 @@ CALLBACKS = _counter(
     "kind",
     "outcome",
 )
-
 HTTP_REQUESTS = _counter("http_requests_total", "Requests that the API answered.", "route", "method", "status")
 HTTP_REQUEST_SECONDS = _histogram(
     "http_request_seconds", "From a request's arrival to its answer.", "route", "method", "status"
@@ -269,13 +258,11 @@ SIGN_INS = _counter(
     "sign_ins_total", "Callers of the API, by how they show who they are: known, or refused.", "way", "outcome"
 )
 AUDIT_RECORDS = _counter("audit_records_total", "Acts that were recorded, by outcome.", "act", "outcome")
-
 CERTIFICATE_EXPIRY = _gauge(
     "certificate_expiry_timestamp_seconds",
     "When the certificate in the file of a setting ends, or that of a server by its name, in seconds since 1970.",
     "of",
 )
-
 LOOP_LAG = _histogram("event_loop_lag_seconds", "How late the event loop came to a task that was due.")
 LOOP_STRETCH = _histogram(
     "event_loop_stretch_cpu_seconds",
@@ -285,24 +272,20 @@ LOOP_LONGEST_STRETCH = _gauge(
     "event_loop_longest_stretch_cpu_seconds",
     "The most CPU time between two looks at the event loop since the process started.",
 )
-
 LOOP_RUNS = _counter("loop_runs_total", "Runs of a periodic loop: ok or failed.", "loop", "outcome")
 LOOP_SECONDS = _histogram("loop_seconds", "How long a run of a periodic loop took.", "loop")
 LOOP_SWEPT = _counter(
     "loop_swept_total", "Things that periodic loops worked on: claimed, retried or discarded.", "loop", "what"
 )
-
 HEARTBEAT_FAILURES = _counter(
     "heartbeat_failures_total", "Signs of life, and counts for the minutes, that could not be stored."
 )
-
 CALL_SECONDS = _histogram(
     "call_seconds", "How long calls of a capability (store, broker, stream, ...) took.", "capability", "operation"
 )
 CALL_ERRORS = _counter(
     "call_errors_total", "Calls of a capability that raised, by the error.", "capability", "operation", "error"
 )
-
 # Prometheus sees a rise only in a series that existed before.
 for _outcome in ("sent", "clear", "unknown"):
     RECOVERIES.labels(_outcome)
@@ -317,3 +300,22 @@ for _why in ("late", "not_ready", "no_permit"):
 def page() -> bytes:
     """All metrics in Prometheus' text format."""
     return generate_latest(REGISTRY)
+
+
+OTHER = "other"
+MOST_LABELS = 1_000
+
+
+class BoundedLabels:
+    """The values of one label in this process: the first `most` that come, and `other`."""
+
+    def __init__(self, most: int = MOST_LABELS) -> None:
+        self._most = most
+        self._known: set[str] = set()
+
+    def __call__(self, value: str) -> str:
+        if value not in self._known:
+            if len(self._known) >= self._most:
+                return OTHER
+            self._known.add(value)
+        return value

@@ -10,30 +10,28 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from shared.runtime.bus_settings import BusSettings
-from shared.runtime.sections import (
-    Count,
-    HostName,
-    Name,
-    Origin,
-    Port,
-    PublicUrl,
-    Seconds,
-    Section,
-    rarely,
-    says,
-)
 from shared.runtime.server_settings import (
     AudienceSettings,
     BlobSettings,
     BrokerSettings,
+    Count,
+    HostName,
     MailSettings,
+    Name,
+    Origin,
+    Port,
     ProviderSettings,
+    PublicUrl,
+    Seconds,
+    Section,
     StoreSettings,
     StreamSettings,
     TlsSettings,
     TracingSettings,
     check_key_file,
     check_networks,
+    rarely,
+    says,
 )
 
 __all__ = [

@@ -22,72 +22,40 @@ from pymongo.write_concern import WriteConcern
 
 from shared.domain.errors import Invalid
 from shared.runtime.server_settings import NO_FILES, TlsSettings
-from shared.store.accounts.apps import Apps
-from shared.store.accounts.revocations import Revocations
-from shared.store.accounts.sessions import WebSessions
-from shared.store.accounts.signing_secrets import SigningSecretStore
-from shared.store.accounts.tokens import Tokens
-from shared.store.accounts.users import Users
-from shared.store.bus.backlogs import BusBacklogs
-from shared.store.bus.compaction import BusCompaction
-from shared.store.bus.cursors import Cursors
-from shared.store.bus.cuts import BusCuts
-from shared.store.bus.dead_letters import BusDeadLetters
-from shared.store.bus.deliveries import BusDeliveries
-from shared.store.bus.flushes import BusFlushes
-from shared.store.bus.gone_queues import GoneQueues
-from shared.store.bus.notices import BusNotices
+from shared.store.accounts.apps import Apps, SigningSecretStore
+from shared.store.accounts.callers import Revocations, Tokens, Users, WebSessions
+from shared.store.bus.cuts import BusCuts, Cursors
+from shared.store.bus.deliveries import BusDeadLetters, BusDeliveries
+from shared.store.bus.log import BusFlushes, BusNotices
+from shared.store.bus.queues import BusBacklogs, BusCompaction, BusStandings, GoneQueues
 from shared.store.bus.replays import BusReplays
-from shared.store.bus.standings import BusStandings
 from shared.store.bus.subscriptions import BusSubscriptions
 from shared.store.bus.topics import BusTopics
 from shared.store.bus.wake_ups import WakeUps
 from shared.store.clock.dead_letters import DeadLetters
 from shared.store.clock.occurrences import Occurrences
-from shared.store.clock.outcomes import Outcomes
-from shared.store.clock.schedules import Schedules
+from shared.store.clock.schedules import Outcomes, Schedules
 from shared.store.console.audit import AuditLog
-from shared.store.console.bulk_actions import BulkActions
-from shared.store.console.bulk_jobs import BulkJobsOf
-from shared.store.console.minutes import Minutes
-from shared.store.console.namespaces import NamespaceLists
-from shared.store.console.processes import Processes
+from shared.store.console.bulk import BulkActions, BulkJobsOf
+from shared.store.console.overview import Minutes, NamespaceLists, Processes
+from shared.store.database import Schema, StoreInspection, find_wanted, trust_files
 from shared.store.documents import Aggregate, Document, time_of, translate_errors
-from shared.store.idempotency import IdempotencyKeys
-from shared.store.imports import Imports
-from shared.store.indexes import find_wanted
-from shared.store.inspection import StoreInspection
-from shared.store.jobs.batch_sums import BatchSums
-from shared.store.jobs.batches import Batches
-from shared.store.jobs.closed_jobs import ClosedJobs
-from shared.store.jobs.divisions import Divisions
-from shared.store.jobs.files import Files
-from shared.store.jobs.groups import Groups
-from shared.store.jobs.job_lists import JobLists
+from shared.store.idempotency import IdempotencyKeys, Imports
+from shared.store.jobs.batches import Batches, BatchSums
+from shared.store.jobs.files import Files, FileUploads
+from shared.store.jobs.groups import Divisions, Groups
 from shared.store.jobs.jobs import Jobs
-from shared.store.jobs.mails import Mails
-from shared.store.jobs.milestones import Milestones
-from shared.store.jobs.open_jobs import OpenJobs
+from shared.store.jobs.milestones import Mails, Milestones
+from shared.store.jobs.searches import ClosedJobs, JobLists, OpenJobs
 from shared.store.jobs.templates import Templates
-from shared.store.jobs.uploads import FileUploads
-from shared.store.messages.batches import MessageBatches
-from shared.store.messages.credentials import Credentials
-from shared.store.messages.jobs import MessageJobs
-from shared.store.messages.kept_ledgers import KeptLedgers
-from shared.store.messages.ledger import MessageLedger
-from shared.store.messages.ledger_lists import LedgerLists
-from shared.store.messages.redaction import Redaction
-from shared.store.messages.reopening import Reopening
-from shared.store.messages.send_limits import SendLimits
-from shared.store.messages.single_contents import SingleContents
-from shared.store.messages.singles import SingleMessages
-from shared.store.messages.sums import MessageSums
+from shared.store.messages.credentials import Credentials, SendLimits
+from shared.store.messages.jobs import MessageBatches, MessageJobs, Reopening
+from shared.store.messages.kept_ledgers import KeptLedgers, Redaction
+from shared.store.messages.ledger import LedgerLists, MessageLedger, MessageSums
+from shared.store.messages.singles import SingleContents, SingleMessages
 from shared.store.messages.suppressions import Suppressions
 from shared.store.outbox import Outbox
-from shared.store.push.feedbacks import Feedbacks
-from shared.store.push.held_out import HeldOut
-from shared.store.schema import Schema
-from shared.store.trust import trust_files
+from shared.store.push import Feedbacks, HeldOut
 
 DURABLE = WriteConcern(w="majority", j=True)
 CONNECT_MS = 5_000

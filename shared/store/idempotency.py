@@ -1,15 +1,19 @@
-"""Idempotency keys: the request that used a key first, and the thing that it made. A key cannot serve another request,
-and a repeated request makes nothing twice."""
+"""Work that is done once: the first use of each idempotency key, and a digest of each imported thing.
 
+A key cannot serve another request, and a repeated request makes nothing twice. A repeated import compares digests,
+and leaves alone the things that were changed or deleted here since.
+"""
+
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct
-from pymongo import ASCENDING, ReturnDocument
+from pymongo import ASCENDING, ReplaceOne, ReturnDocument
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import DuplicateKeyError
 
-from shared.domain.idempotency import Idempotency
-from shared.store.documents import Aggregate, Document, forget_some
+from shared.domain.ids import Idempotency
+from shared.store.documents import Aggregate, Document, forget_some, insert_new, make
 
 
 class FirstUse(Struct, frozen=True):
@@ -74,3 +78,26 @@ def _identity(document: Document) -> Idempotency:
 
 def _value(document: Document) -> FirstUse:
     return FirstUse(document["at"], document.get("made", ""))
+
+
+class Imports(Aggregate):
+    """The `imports` collection, one document for each thing: `{_id: "<kind>/<id>", digest}`."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._imports = database["imports"]
+
+    async def setup(self) -> None:
+        await make(self._imports)
+
+    async def find_noted(self, kind: str, ids: Sequence[str]) -> dict[str, str]:
+        keys = [f"{kind}/{id}" for id in ids]
+        found = await self._imports.find({"_id": {"$in": keys}}).to_list()
+        return {document["_id"].partition("/")[2]: document["digest"] for document in found}
+
+    async def note(self, kind: str, digests: Mapping[str, str]) -> None:
+        """Store these digests, by id, in place of older ones."""
+        documents = [{"_id": f"{kind}/{id}", "digest": digest} for id, digest in digests.items()]
+        older = await insert_new(self._imports, documents)
+        changes = [ReplaceOne({"_id": documents[position]["_id"]}, documents[position]) for position in older]
+        if changes:
+            await self._imports.bulk_write(changes, ordered=False)

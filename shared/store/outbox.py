@@ -16,7 +16,7 @@ from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.bus.subscriptions import SubscriptionStatus
-from shared.domain.outbox import OwnEvent
+from shared.domain.documents import OwnEvent
 from shared.store.documents import Aggregate, Codec, Document, insert_new, make, time_of
 
 OUTBOX = "outbox"

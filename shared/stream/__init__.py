@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from shared.domain.clock.deliveries import Outcome, TopicMessage
+from shared.domain.clock.callbacks import Outcome, TopicMessage
 from shared.domain.errors import CarillonError
 from shared.domain.jobs.batches import Batch, BatchPart
 from shared.stream.reading import Positions, Ranges, Reader

@@ -1,35 +1,91 @@
-"""The stream as a local log in SQLite for the embedded mode: the same promise without a broker.
-
-The records of a batch's part and its receipt are one SQLite transaction; a batch keeps the receipt of its last part.
-Fencing inserts a row for the lane, and every later transaction of the lane looks for that row. All statements run on
-one thread, so a fence waits for an open transaction. A topic has one partition, and a group one reader at a time. The
-file has an id, so that readers notice another file in its place. Each append to a topic with a retention deletes some
-of its old records.
-"""
+"""Ranges of the local log, found by time, and their records."""
 
 import asyncio
 import re
 import secrets
 import sqlite3
 import time
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from shared.domain.clock.deliveries import Outcome, TopicMessage, Undeliverable
+from shared.domain.clock.callbacks import Outcome, TopicMessage, Undeliverable
+from shared.domain.documents import LogRange
 from shared.domain.errors import Invalid, LaneLost, Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart, Receipt
-from shared.domain.positions import LogRange
 from shared.runtime.faults import fault
 from shared.stream import NO_TOPICS, LateRecords, TopicSpec, as_spec, check_keys
-from shared.stream.local_ranges import LocalRangeReader, find_local_range
 from shared.stream.reading import Chunk, Positions
+
+_RANGE_AT_ONCE = 2_000
+# Positions have no gaps, but the first records may be gone.
+_APPENDED = "SELECT coalesce(appended_at, 0) FROM records WHERE topic = ? AND position >= ? ORDER BY position LIMIT 1"
+_RECORDS = """
+SELECT position, value FROM records WHERE topic = ? AND position >= ? AND position < ? ORDER BY position LIMIT ?
+"""
+T = TypeVar("T")
+
+
+class LocalLog(Protocol):
+    """A local log that runs transactions."""
+
+    async def transact(self, work: Callable[[sqlite3.Connection], T]) -> T: ...
+
+
+def find_local_range(
+    log: sqlite3.Connection, topic: str, span: tuple[int, int], id: str, since: datetime | None, until: datetime | None
+) -> LogRange:
+    """See `shared.stream.Stream.find_ranges`. `span` is the topic's first position and its end."""
+    first, end = span
+
+    def find(at: datetime) -> int:
+        places = range(first, end)
+        return first + bisect_left(places, at.timestamp(), key=lambda place: _appended_at(log, topic, place))
+
+    return LogRange(first if since is None else find(since), end if until is None else find(until), id, first)
+
+
+class LocalRangeReader:
+    """See `shared.stream.reading.RangeReader`. `id` reads the id of the log."""
+
+    def __init__(
+        self, stream: LocalLog, ranges: Mapping[str, LogRange], id: Callable[[sqlite3.Connection], str]
+    ) -> None:
+        self._stream = stream
+        self._left = {name: range for name, range in ranges.items() if range.begins < range.ends}
+        self._id = id
+
+    async def read(self, wait_seconds: float) -> list[Chunk]:
+        """Wait for nothing: each record exists or is gone."""
+        chunks = await self._stream.transact(self._read)
+        for chunk in chunks:
+            left = self._left.pop(chunk.partition)
+            if chunk.next < left.ends:
+                self._left[chunk.partition] = LogRange(chunk.next, left.ends, left.log)
+        return chunks
+
+    def _read(self, log: sqlite3.Connection) -> list[Chunk]:
+        id = self._id(log)
+        return [_range_chunk(log, name, left, is_there=left.log == id) for name, left in self._left.items()]
+
+
+def _range_chunk(log: sqlite3.Connection, partition: str, left: LogRange, *, is_there: bool) -> Chunk:
+    query = (partition.removesuffix("/0"), left.begins, left.ends, _RANGE_AT_ONCE)
+    rows = log.execute(_RECORDS, query).fetchall() if is_there else []
+    upto = rows[-1][0] + 1 if len(rows) == _RANGE_AT_ONCE else left.ends
+    return Chunk(partition, [offset for offset, _ in rows], upto, [value for _, value in rows])
+
+
+def _appended_at(log: sqlite3.Connection, topic: str, position: int) -> float:
+    return float(log.execute(_APPENDED, (topic, position)).fetchone()[0])
+
 
 _SCHEMA = """
 PRAGMA journal_mode = WAL;
@@ -69,8 +125,6 @@ ON CONFLICT (name) DO UPDATE SET keep_seconds = excluded.keep_seconds
 """
 _READ_AT_ONCE = 5_000
 _FORGET_AT_ONCE = 500
-
-T = TypeVar("T")
 
 
 class LocalStream:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from shared.domain.positions import LogRange
+from shared.domain.documents import LogRange
 
 
 class Chunk(Struct, frozen=True):

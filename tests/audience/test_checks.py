@@ -7,9 +7,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from shared.audience import Audience
-from shared.domain.audience.audiences import BEGINNING, MAX_VALUE_BYTES
-from shared.domain.audience.cuts import Cut
-from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.audiences import BEGINNING, MAX_VALUE_BYTES, KeyRange
+from shared.domain.audience.devices import Cut
 from shared.domain.errors import Invalid
 
 TABLE = "game_apns"

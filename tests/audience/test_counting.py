@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shared.audience import Audience, statements
-from shared.audience.counting import Tally, scan
+from shared.audience.asking import Tally, scan
 from shared.domain.audience.audiences import conditions
 from shared.domain.errors import Invalid, Unavailable
 from tests.audience.conftest import TIMEOUT_SECONDS

@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shared.audience import Audience
-from shared.domain.audience.audiences import BEGINNING
-from shared.domain.audience.cuts import Cut
-from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.audiences import BEGINNING, KeyRange
+from shared.domain.audience.devices import Cut
 from tests.audience.rows import Row, rows_of
 
 TABLE = "game_apns"

@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from shared.audience import Audience, statements
-from shared.audience.tables import DESCRIBE, read_table
+from shared.audience.statements import DESCRIBE, read_table
 from shared.domain.audience.audiences import BEGINNING
 from shared.domain.errors import Invalid
 

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from shared.audience import Audience
-from shared.domain.audience.audiences import BEGINNING
-from shared.domain.audience.cuts import Cut
-from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.audiences import BEGINNING, KeyRange
+from shared.domain.audience.devices import Cut
 from shared.domain.errors import Invalid, Unavailable
 from tests.audience.gate import Gate
 from tests.waiting import until

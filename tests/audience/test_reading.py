@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from shared.audience import Audience, statements
-from shared.audience.reading import devices_of
-from shared.audience.tables import DESCRIBE, read_table
-from shared.domain.audience.ranges import KeyRange
+from shared.audience.asking import devices_of
+from shared.audience.statements import DESCRIBE, read_table
+from shared.domain.audience.audiences import KeyRange
 from shared.domain.errors import Invalid
 from tests.audience.rows import rows_of
 

@@ -7,12 +7,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shared.audience import Audience, statements
-from shared.audience.reading import TableRows, table_rows_of
+from shared.audience.asking import TableRows, table_rows_of
 from shared.audience.recipient_tables import RecipientTables
-from shared.audience.tables import DESCRIBE, read_table
-from shared.domain.audience.audiences import BEGINNING
-from shared.domain.audience.cuts import Cut
-from shared.domain.audience.ranges import KeyRange
+from shared.audience.statements import DESCRIBE, read_table
+from shared.domain.audience.audiences import BEGINNING, KeyRange
+from shared.domain.audience.devices import Cut
 from shared.domain.errors import Invalid
 
 TABLE = "game_smtp"

@@ -6,8 +6,8 @@ import asyncpg
 import pytest
 
 from shared.audience import DEVICES_AT_ONCE, USER, Audience, statements
-from shared.audience.tables import DESCRIBE, read_table
-from shared.domain.audience.user_ids import NORMAL_FORMS
+from shared.audience.statements import DESCRIBE, read_table
+from shared.domain.audience.columns import NORMAL_FORMS
 from shared.domain.errors import Invalid
 from tests.audience.rows import Row, rows_of
 

@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from shared.domain.accounts.apps import App
-from shared.domain.audience.audiences import table_name
-from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.audiences import KeyRange, table_name
 from shared.domain.jobs.jobs import Job, Plan
 from shared.domain.jobs.templates import Template
 from shared.domain.push.records import APNS

@@ -11,7 +11,7 @@ from statistics import quantiles
 import aiohttp
 
 from services.embedded.processes import free_port
-from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.audiences import KeyRange
 from shared.domain.jobs.batches import Batch, BatchStatus
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.ledger import Message, entry_id, write_ahead

@@ -19,7 +19,7 @@ from msgspec import Struct
 from services import connections
 from services.scheduler.clock import TickingClock
 from shared.domain.clock.occurrences import Occurrence
-from shared.runtime import memory
+from shared.runtime import lifecycle
 from shared.runtime.configuration import load
 from shared.store import Store
 from tests.bench.machine import Meter
@@ -132,7 +132,7 @@ async def _claimed(entries: int) -> ClaimRun:
         await capabilities.time.now()
         firing = Completing(capabilities.store, entries)
         clock = TickingClock(capabilities.store, capabilities.time, firing, capabilities.settings.scheduler)
-        memory.settle_in()
+        lifecycle.settle_in()
         commands.counts.clear()
         began, used = perf_counter(), process_time()
         await clock.start()

@@ -11,16 +11,14 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from services.api.http.ids import fresh_id
-from shared.domain.audience.ranges import KeyRange
-from shared.domain.audience.sources import PushTable
-from shared.domain.clock.outcomes import DeadLetter
+from services.api.http.errors import fresh_id
+from shared.domain.audience.audiences import KeyRange, PushTable
+from shared.domain.clock.occurrences import DeadLetter
 from shared.domain.clock.schedules import schedule_id
 from shared.domain.console.audit import ActedOn, Actor, ActOutcome, AuditRecord
 from shared.domain.instants import ns
-from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
+from shared.domain.jobs.batches import Batch, BatchStatus, Receipt, Totals
 from shared.domain.jobs.jobs import Job, JobStatus, Plan
-from shared.domain.jobs.totals import Totals
 from shared.store.clock.occurrences import fresh_token
 from shared.store.console import audit
 from tests.bench.schedules import NAMESPACE, database, far_ahead, fill, key

@@ -4,8 +4,8 @@ import re
 from statistics import quantiles
 
 from services import assembly
-from services.api.http.pages.inner import INNER
 from services.api.http.pages.routes import PageRoute
+from services.api.http.pages.visits import INNER
 from shared.domain.jobs.jobs import Job
 from tests.bench.asker import Asker, Loaded, open_api
 from tests.bench.console_data import BATCHES, Amounts

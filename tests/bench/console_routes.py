@@ -6,8 +6,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from services.api.http.ids import fresh_id
-from shared.domain.clock.dead_letters import LetterPlace
+from services.api.http.errors import fresh_id
+from shared.domain.clock.occurrences import LetterPlace
 from shared.domain.instants import ns
 from shared.domain.jobs.jobs import Job
 from tests.bench.console_data import DEAD_KEY, OTHERS, PREFIX

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from shared.domain.clock.callbacks import HttpCallback, RabbitCallback
 from shared.domain.clock.recurrence import Every
 from shared.domain.clock.schedules import Definition
-from shared.flow.clock.drafts import Accepted, Wanted
+from shared.flow.clock.schedules import Accepted, Wanted
 from tests.bench.place import Place
 from tests.bench.report import Figure, Measured, Target, Wrong
 from tests.bench.schedules import Sizes, clock_house

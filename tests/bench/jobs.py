@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic
 
+from shared.domain.jobs.batches import Totals
 from shared.domain.jobs.jobs import Job, JobStatus
-from shared.domain.jobs.totals import Totals
 from tests.bench.report import Wrong
 from tests.e2e.house import House
 

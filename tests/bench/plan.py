@@ -3,7 +3,7 @@
 from itertools import pairwise
 from time import perf_counter
 
-from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.audiences import KeyRange
 from shared.domain.jobs.batches import Batch
 from shared.domain.jobs.jobs import JobStatus
 from tests.bench.audience import KEPT, fill

@@ -15,7 +15,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.clock.callbacks import RabbitCallback
 from shared.domain.clock.occurrences import Occurrence, once
 from shared.domain.clock.schedules import Definition
-from shared.flow.clock.drafts import Accepted, Wanted
+from shared.flow.clock.schedules import Accepted, Wanted
 from shared.store import Store
 from tests.bench.place import ADMIN, Place
 from tests.bench.report import Wrong

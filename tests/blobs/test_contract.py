@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from shared.blobs import CHUNK_BYTES, Blobs
-from shared.domain.audience.sources import File
+from shared.domain.audience.audiences import File
 from shared.domain.errors import Invalid, NotFound
 from tests.blobs.conftest import Place
 from tests.blobs.owners import Owner, parts

@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from shared.blobs.files import ABANDONED_SECONDS, BUCKET, FolderBlobs
-from shared.blobs.folder_parts import FolderParts
+from shared.blobs.files import ABANDONED_SECONDS, BUCKET, FolderBlobs, FolderParts
 from shared.domain.errors import NotFound
 from shared.domain.jobs.uploads import MIN_PART_BYTES
 from tests.blobs.owners import FolderOwner, parts

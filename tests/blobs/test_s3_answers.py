@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
-from shared.blobs.late import LateBlobs
+from shared.blobs import LateBlobs
 from shared.blobs.s3 import S3Blobs
-from shared.domain.audience.sources import File
+from shared.domain.audience.audiences import File
 from shared.domain.errors import Conflict, Denied, Hidden, Invalid, NotFound, Unavailable
 from tests.blobs.answers import Answering, Asked, answer, answering, refusal
 from tests.blobs.conftest import closing

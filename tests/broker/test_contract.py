@@ -6,7 +6,7 @@ import time
 import pytest
 
 from shared.broker import Broker, Delivery, Subscription
-from shared.domain.clock.deliveries import QueueMessage, Undeliverable
+from shared.domain.clock.callbacks import QueueMessage, Undeliverable
 from shared.domain.errors import Unavailable
 from tests.waiting import until
 

@@ -11,7 +11,7 @@ from aio_pika.abc import AbstractChannel
 from msgspec.structs import replace
 
 from shared.broker.rabbitmq import RabbitBroker, links
-from shared.domain.clock.deliveries import Header, Outcome, QueueMessage, Undeliverable
+from shared.domain.clock.callbacks import Header, Outcome, QueueMessage, Undeliverable
 from shared.domain.errors import Unavailable
 from tests.broker.administration import Administration
 from tests.broker.messages import QUEUE, a_message, ids_in, kinds

@@ -9,11 +9,11 @@ import pytest
 from services.parts.console.common import ConsolePart
 from shared.domain.accounts.callers import Token, token_namespace
 from shared.domain.clock.callbacks import RabbitCallback
-from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.clock.occurrences import DeadLetter
 from shared.domain.clock.recurrence import Every
 from shared.domain.clock.schedules import Definition
 from shared.domain.console.bulk_actions import BulkAct, BulkAction, BulkFilter, BulkState
-from shared.flow.clock.drafts import Accepted, Wanted
+from shared.flow.clock.schedules import Accepted, Wanted
 from tests.e2e.clocks import receiving
 from tests.e2e.house import House
 from tests.waiting import until

@@ -11,9 +11,9 @@ import aiohttp
 import pytest
 
 from services.embedded.processes import free_port
-from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.audiences import KeyRange
 from shared.domain.jobs.batches import Batch, BatchStatus
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Channel
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.ledger import Message, MessageState, entry_id, write_ahead
 from shared.runtime.clock import SystemClock

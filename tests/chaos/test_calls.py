@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from shared.domain.clock.outcomes import OutcomeResult
+from shared.domain.clock.callbacks import CALL_QUEUE
+from shared.domain.clock.occurrences import OutcomeResult
 from shared.domain.clock.recurrence import Every
 from shared.domain.clock.schedules import RetryPolicy
-from shared.domain.clock.tasks import CALL_QUEUE
 from tests.e2e import callees
 from tests.e2e.callees import callee, calls, settled, waiting
 from tests.e2e.house import House

@@ -11,7 +11,7 @@ from services.embedded.processes import free_port
 from shared.domain.clock.callbacks import RabbitCallback
 from shared.domain.clock.recurrence import Every
 from shared.domain.clock.schedules import Definition
-from shared.flow.clock.drafts import Accepted, Wanted
+from shared.flow.clock.schedules import Accepted, Wanted
 from tests.chaos.test_clock_killed import QUEUE, drained, expected, gone, settled
 from tests.chaos.test_clock_races import Caller, Version, by_payload, definition
 from tests.e2e.clocks import NAMESPACE, measured, receiving, scheduled

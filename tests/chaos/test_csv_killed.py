@@ -6,7 +6,7 @@ import asyncio
 import pytest
 
 from shared.domain.jobs.jobs import JobStatus
-from shared.domain.push.control_groups import held_out
+from shared.domain.push.choices import held_out
 from tests.e2e.house import House
 from tests.tiers import and_rarely
 

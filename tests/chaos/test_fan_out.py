@@ -19,9 +19,8 @@ from services.embedded.processes import free_port
 from services.parts.bus.common import BusPart
 from shared.domain.bus.events import EventDraft
 from shared.domain.bus.filters import EventFilter
-from shared.domain.bus.subscriptions import EventForm, EventSubscription
+from shared.domain.bus.subscriptions import EventForm, EventSubscription, SubscriptionWish
 from shared.domain.bus.wake_ups import FAR_AHEAD, queue_owner
-from shared.domain.bus.wishes import SubscriptionWish
 from tests.broker.proxy import SilencableProxy
 from tests.e2e.house import House, Process
 from tests.e2e.test_routemaster import BusClient

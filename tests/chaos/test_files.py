@@ -16,7 +16,7 @@ import pytest
 
 from shared.domain.jobs.events import FINISH, READ_FILE, EventState
 from shared.domain.jobs.jobs import JobStatus
-from shared.domain.push.control_groups import held_out
+from shared.domain.push.choices import held_out
 from tests.chaos.s3_way import Way, way_to
 from tests.chaos.test_put_off import RECOVERED_SECONDS, is_put_off, nothing_is_left, put_off, some_are_sent
 from tests.e2e.house import House, Process

@@ -10,9 +10,9 @@ from services import assembly
 from services.parts import Parts
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch
-from shared.domain.push.control_groups import held_out
+from shared.domain.push.choices import held_out
 from shared.runtime.metrics import LANES_LOST, RECOVERIES
-from shared.store.push.held_out import HeldOut
+from shared.store.push import HeldOut
 from tests.e2e.house import House
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]

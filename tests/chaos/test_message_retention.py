@@ -13,7 +13,7 @@ from services.connections import Capabilities
 from services.parts import Parts
 from services.parts.accounts.common import AccountsPart
 from shared.domain.jobs.jobs import Job
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Channel
 from shared.domain.messages.ledger import MessageState, entry_id
 from shared.domain.messages.suppressions import SuppressionCause, suppress_address
 from shared.runtime.configuration import load

@@ -8,9 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from shared.domain.jobs.batches import Batch
+from shared.domain.jobs.batches import Batch, Totals
 from shared.domain.jobs.jobs import JobStatus
-from shared.domain.jobs.totals import Totals
 from tests.e2e.house import House, Process
 from tests.stack.kafka import throttle
 from tests.tiers import and_rarely

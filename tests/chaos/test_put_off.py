@@ -9,8 +9,7 @@ import asyncpg
 import pytest
 
 from services.worker.consumer import FAULTS
-from shared.domain.jobs.jobs import JobStatus
-from shared.domain.jobs.tasks import BATCH_QUEUE, SPLIT_QUEUE
+from shared.domain.jobs.jobs import BATCH_QUEUE, SPLIT_QUEUE, JobStatus
 from shared.domain.push.records import GCM
 from tests import stack as servers
 from tests.e2e.house import House

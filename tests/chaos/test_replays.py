@@ -8,7 +8,7 @@ import pytest
 from shared.domain.bus.replays import ReplayState
 from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus
 from shared.flow.bus.replays import BusReplayFlow, ReplayWish
-from shared.flow.bus.subscribing import Subscribing, SubscriptionQuotas
+from shared.flow.bus.subscriptions import Subscribing, SubscriptionQuotas
 from tests.e2e.house import House
 from tests.services.fanout.fanning_out import collected, publish
 from tests.services.fanout.test_replays import HOUR

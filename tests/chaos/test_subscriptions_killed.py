@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from services.embedded.processes import free_port
-from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus
+from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus, SubscriptionWish
 from shared.domain.bus.wake_ups import FAR_AHEAD
-from shared.domain.bus.wishes import SubscriptionWish
-from shared.flow.bus.retention import BusRetention
+from shared.flow.bus.upkeep import BusRetention
 from shared.flow.bus.waking import Waker
 from shared.runtime.settings import BusSettings
 from tests.chaos.test_deliver import ENVIRONMENT

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.clock.occurrences import DeadLetter
 from shared.domain.clock.schedules import RetryPolicy
 from tests.e2e import callees
 from tests.e2e.callees import callee, calls, status

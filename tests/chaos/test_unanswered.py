@@ -8,7 +8,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from shared.domain.jobs.batches import BatchStatus
-from shared.domain.jobs.tasks import SendBatch
+from shared.domain.jobs.jobs import SendBatch
 from tests.broker.administration import Administration
 from tests.e2e.house import House
 from tests.queues import QUEUES

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from shared.domain.bus.deliveries import DeliveryAttempt
 from shared.domain.bus.subscriptions import subscription_id
-from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.clock.occurrences import DeadLetter
 from shared.domain.clock.schedules import schedule_id
-from shared.store.bus.dead_letters import letter_codec
+from shared.store.bus.deliveries import letter_codec
 from tests.cli.conftest import Program
 from tests.flow.bus.test_dead_letters import letter_of
 from tests.services.api.bus.conftest import Bus, bus

@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from services.cli import complete, main, target
+from services.cli import complete, contexts, main
 from services.embedded.processes import birth
 from shared.runtime.configuration import load
 from tests.cli.conftest import Program
@@ -128,7 +128,7 @@ def keep_running(folder: Path, api: str = "http://127.0.0.1:8080") -> Path:
 def named_by_up() -> str:
     """Where the `carillon up` of this folder is asked, if one is found."""
     try:
-        return target.find_deployment().deployment.url
+        return contexts.find_deployment().deployment.url
     except click.UsageError:
         return ""
 

@@ -252,7 +252,7 @@ async def test_every_route_is_served_by_a_verb(house: House, monkeypatch: pytest
     transport = ByDocument(document)
     monkeypatch.setattr(Session, "api", property(lambda _: Api(transport)))  # type: ignore[arg-type]
     ends = {words: CliRunner().invoke(main, words) for words in COMMANDS}
-    monkeypatch.setattr("services.cli.uploading.IN_PARTS_BYTES", 0)
+    monkeypatch.setattr("services.cli.job_options.IN_PARTS_BYTES", 0)
     large = CliRunner().invoke(main, ("jobs", "preview", *APP, *TEMPLATE, "--csv", "users.csv"))
     # That a template has a fault, that not all is well, and that a receiver takes nothing, are answers, too.
     told = {("status",), ("subscriptions", "test", ID)}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from services.cli.output.text import visible
+from services.cli.output import visible
 from tests.cli.conftest import Program
 from tests.cli.terminals import Terminal, nothing
 from tests.services.api.conftest import House

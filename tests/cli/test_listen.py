@@ -12,9 +12,9 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from services.cli.copies import check_target
+from services.cli.listening import check_target
 from services.embedded.processes import free_port
-from shared.domain.bus.cursors import Cursor
+from shared.domain.bus.deliveries import Cursor
 from shared.domain.bus.subscriptions import EventSubscription
 from shared.outgoing.signing import verify_webhook
 from shared.runtime.serving import HttpServer

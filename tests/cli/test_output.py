@@ -9,13 +9,15 @@ import click
 import msgspec
 import pytest
 
+from services.cli import output
 from services.cli.job_options import read_start
 from services.cli.names import matches
 from services.cli.options import Instant, Past, Start, read_documents
-from services.cli.output import tables
-from services.cli.output.tables import TableColumn, draw_record, draw_table
-from services.cli.output.text import as_json, shorten, shorten_id, visible, width_of
-from services.cli.output.times import (
+from services.cli.output import (
+    TableColumn,
+    as_json,
+    draw_record,
+    draw_table,
     format_ahead,
     format_span,
     format_when,
@@ -23,6 +25,10 @@ from services.cli.output.times import (
     read_past,
     read_span,
     read_wire,
+    shorten,
+    shorten_id,
+    visible,
+    width_of,
 )
 from shared.domain.instants import ns
 
@@ -39,7 +45,7 @@ COLUMNS = (
 
 
 def drawn(width: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], int]:
-    monkeypatch.setattr(tables, "terminal_width", lambda: width)
+    monkeypatch.setattr(output, "terminal_width", lambda: width)
     return draw_table(COLUMNS, ROWS, wide=False)
 
 
@@ -60,7 +66,7 @@ def test_where_nothing_can_be_shortened_any_more_columns_are_left_out_and_counte
 
 
 def test_ids_that_begin_and_end_alike_stay_different(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "terminal_width", lambda: 40)
+    monkeypatch.setattr(output, "terminal_width", lambda: 40)
     rows = [{"id": f"01a2067d-4597-7b47-9fed-eebf{n}bc1d068", "name": "x" * 50, "count": n} for n in range(9)]
     lines, _ = draw_table(COLUMNS, rows, wide=False)
     shown = [line.split()[0] for line in lines[1:]]
@@ -75,7 +81,7 @@ def test_numbers_stand_right_with_their_thousands_apart(monkeypatch: pytest.Monk
 
 
 def test_a_wide_table_leaves_everything_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "terminal_width", lambda: 20)
+    monkeypatch.setattr(output, "terminal_width", lambda: 20)
     lines, left_out = draw_table(COLUMNS, ROWS, wide=True)
     assert left_out == 0
     assert all(str(text) in lines[1] for text in (ID, ROWS[0]["name"]))

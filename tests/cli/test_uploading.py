@@ -10,8 +10,8 @@ import pytest_asyncio
 from carillon.uploads import SLICE_BYTES
 from services.cli.api import Api
 from services.cli.exits import Exit, Failure
+from services.cli.job_options import upload_file
 from services.cli.session import CommonOptions, Session
-from services.cli.uploading import upload_file
 from shared.runtime.serving import HttpServer
 from tests.client.cutting import CuttingProxy
 from tests.services.api.client import ADMIN
@@ -70,7 +70,7 @@ async def upload(proxy: CuttingProxy, app_id: str, file: Path) -> str:
 async def test_an_upload_goes_on_after_a_broken_connection(
     house: House, port: int, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("services.cli.uploading.PAUSES", (0, 0))
+    monkeypatch.setattr("services.cli.job_options.PAUSES", (0, 0))
     proxy = BreakingProxy(port, ATTEMPTS)
     async with proxy.running():
         path = await upload(proxy, await house.app_with_template(), file)
@@ -85,7 +85,7 @@ async def test_an_upload_goes_on_after_a_broken_connection(
 async def test_a_connection_that_stays_broken_is_given_up_with_what_to_type(
     house: House, port: int, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.cli.uploading.PAUSES", (0,))
+    monkeypatch.setattr("services.cli.job_options.PAUSES", (0,))
     app_id, proxy = await house.app_with_template(), BreakingProxy(port, 1_000)
     async with proxy.running():
         with pytest.raises(Failure, match="the same command goes on where this one stood") as caught:

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from carillon import AsyncCarillon, Invalid, RabbitCallback, Schedule, Unauthorized, bulk
+from carillon import AsyncCarillon, Invalid, RabbitCallback, Schedule, Unauthorized, schedules
 from carillon.async_runtime import AsyncRuntime
-from carillon.iterables import each
+from carillon.files import each
 from tests.client.both import connect
 from tests.client.made import ahead, fresh_key, schedule
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 async def test_one_bad_item_among_many_is_told_in_its_place(
     client: AsyncCarillon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, "ITEMS", 3)
+    monkeypatch.setattr(schedules, "ITEMS", 3)
     keys = [fresh_key() for _ in range(8)]
 
     async def wanted() -> AsyncIterator[Schedule]:
@@ -47,7 +47,7 @@ async def test_what_cannot_be_sent_is_told_in_its_place(client: AsyncCarillon) -
 async def test_a_key_of_the_caller_makes_bulk_repeatable(
     client: AsyncCarillon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, "ITEMS", 2)
+    monkeypatch.setattr(schedules, "ITEMS", 2)
     wanted, mine = [schedule(fresh_key()) for _ in range(5)], fresh_key()
     first = [result.status async for result in client.schedules.bulk(wanted, idempotency_key=mine)]
     assert first == [201] * 5
@@ -66,7 +66,7 @@ async def test_who_may_not_ask_hears_so_while_much_is_sent(port: int) -> None:
 
 async def test_chunks_are_bounded_in_every_way() -> None:
     async def sizes(*wanted: Schedule) -> list[int]:
-        return [len(chunk) async for chunk in bulk.chunks(each(wanted, AsyncRuntime())) if isinstance(chunk, list)]
+        return [len(chunk) async for chunk in schedules.chunks(each(wanted, AsyncRuntime())) if isinstance(chunk, list)]
 
     small = schedule("k")
     assert await sizes(*[small] * 5_001) == [5_000, 1]

@@ -6,9 +6,8 @@ import tracemalloc
 import pytest
 from aiohttp import web
 
-from carillon import CarillonError, bodies
-from carillon.bodies import AnswerBody
-from carillon.early_answers import HEARD_BYTES, Progress
+from carillon import CarillonError, connections
+from carillon.connections import HEARD_BYTES, AnswerBody, Progress
 from tests.client.both import Kind
 from tests.client.test_attempts import Scripted, fired, scripted
 
@@ -23,7 +22,7 @@ def packed(content: bytes, status: int = 200) -> web.Response:
 
 @pytest.mark.parametrize("status", [200, 400, 503])
 async def test_a_gzip_bomb_ends_with_an_error(each_client: Kind, status: int) -> None:
-    server = Scripted(packed(bytes(bodies.MOST_BYTES + 1), status))
+    server = Scripted(packed(bytes(connections.MOST_BYTES + 1), status))
     async with scripted(server, attempts=2) as client:
         with pytest.raises(CarillonError, match="longer than 64 MiB") as caught:
             await client.whoami()
@@ -34,7 +33,7 @@ async def test_a_gzip_bomb_ends_with_an_error(each_client: Kind, status: int) ->
 async def test_a_large_answer_without_encoding_ends_with_an_error(
     each_client: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bodies, "MOST_BYTES", MEBIBYTE)
+    monkeypatch.setattr(connections, "MOST_BYTES", MEBIBYTE)
     server = Scripted(web.Response(body=bytes(MEBIBYTE + 1)), fired())
     async with scripted(server, attempts=1) as client:
         with pytest.raises(CarillonError, match="longer than 1 MiB"):

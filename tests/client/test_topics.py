@@ -6,7 +6,7 @@ import secrets
 import pytest
 
 from carillon import AsyncCarillon, Event, Invalid, NotFound, NotVerified, verify
-from carillon.topics import ITEMS
+from carillon.bus import ITEMS
 from shared.outgoing.signing import webhook_headers
 
 module = pytest.mark.asyncio(loop_scope="module")

@@ -17,8 +17,7 @@ from aiohttp.test_utils import TestServer
 
 from carillon import AsyncCarillon, CarillonError, Conflict, Forbidden, Invalid, Unavailable
 from carillon.async_runtime import AsyncRuntime, _Timeout
-from carillon.blocking_runtime import BlockingRuntime
-from carillon.blocking_streams import Deadline
+from carillon.blocking_runtime import BlockingRuntime, Deadline
 from tests.client.both import Limits, connect
 from tests.tiers import and_rarely
 

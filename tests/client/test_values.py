@@ -32,11 +32,10 @@ from carillon import (
     StoredTemplate,
     StoredUser,
 )
-from carillon.calls import Resource, call, listing
+from carillon.attempts import delay_seconds, retry_after_seconds
+from carillon.calls import Resource, call, listing, next_query
 from carillon.errors import error_of
-from carillon.instants import Instant
-from carillon.paging import next_query
-from carillon.retries import delay_seconds, retry_after_seconds
+from carillon.values import Instant
 from tests.client.both import connect
 
 NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001

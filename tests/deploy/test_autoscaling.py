@@ -8,11 +8,11 @@ import pytest
 
 from services.connections import Capabilities
 from services.parts import Parts
-from shared.domain.bus.tasks import DELIVER_QUEUE, REPLAY_QUEUE, SLOW_QUEUE
-from shared.domain.clock.tasks import CALL_QUEUE
-from shared.domain.console.tasks import BULK_QUEUE
-from shared.domain.jobs.tasks import BATCH_QUEUE, FINISH_QUEUE, MAIL_QUEUE, SPLIT_QUEUE
-from shared.domain.messages.tasks import MESSAGE_QUEUE, SINGLE_QUEUE
+from shared.domain.bus.wake_ups import DELIVER_QUEUE, REPLAY_QUEUE, SLOW_QUEUE
+from shared.domain.clock.callbacks import CALL_QUEUE
+from shared.domain.console.bulk_actions import BULK_QUEUE
+from shared.domain.jobs.jobs import BATCH_QUEUE, FINISH_QUEUE, MAIL_QUEUE, SPLIT_QUEUE
+from shared.domain.messages.singles import MESSAGE_QUEUE, SINGLE_QUEUE
 from shared.runtime.configuration import load
 from shared.runtime.metrics import REGISTRY
 from shared.runtime.settings import BusSettings, FeedbackSettings

@@ -11,8 +11,8 @@ import yaml
 
 from services.api.http.guards import guard_rules
 from services.api.http.identity import Proxies
-from services.commands.doctor.answers import Level
 from services.commands.doctor.others import judge_proxies
+from services.commands.doctor.questions import Level
 from shared.runtime.configuration import load
 from shared.runtime.settings import ApiSettings
 from tests.deploy import validity

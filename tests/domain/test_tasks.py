@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.clock.tasks import CallTarget
-from shared.domain.console.tasks import RunBulkAction
+from shared.domain.clock.callbacks import CallTarget
+from shared.domain.console.bulk_actions import RunBulkAction
 from shared.domain.errors import Poisoned
-from shared.domain.jobs.tasks import FinishJob, PlanJob, SendBatch, SendMail
-from shared.domain.messages.tasks import SendMessages, SendSingles
+from shared.domain.jobs.jobs import FinishJob, PlanJob, SendBatch, SendMail
+from shared.domain.messages.singles import SendMessages, SendSingles
 from shared.domain.tasks import TASK_PREFIXES, Task, decode, encode, next_try
 from tests.queues import QUEUES
 

@@ -8,10 +8,10 @@ import pytest
 
 from shared.domain.clock import schedules
 from shared.domain.clock.schedules import ScheduleState
+from shared.domain.documents import final, source_of, sources
 from shared.domain.jobs import batches, jobs
 from shared.domain.jobs.batches import BatchStatus
 from shared.domain.jobs.jobs import JobStatus
-from shared.domain.transitions import final, source_of, sources
 
 Table = Mapping[Any, frozenset[Any]]
 

@@ -11,11 +11,10 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from shared.domain.clock.callbacks import HttpCallback
-from shared.domain.clock.outcomes import Outcome
+from shared.domain.clock.callbacks import CALL_QUEUE, HttpCallback
+from shared.domain.clock.occurrences import Outcome
 from shared.domain.clock.schedules import Definition
-from shared.domain.clock.tasks import CALL_QUEUE
-from shared.flow.clock.drafts import Accepted, Wanted
+from shared.flow.clock.schedules import Accepted, Wanted
 from tests.e2e.clocks import NAMESPACE
 from tests.e2e.house import House, Process
 from tests.waiting import SECONDS, until

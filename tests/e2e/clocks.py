@@ -14,9 +14,9 @@ import aio_pika.abc
 import msgspec
 
 from shared.domain.clock.callbacks import RabbitCallback
-from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.clock.occurrences import DeadLetter
 from shared.domain.clock.schedules import Definition, RetryPolicy
-from shared.flow.clock.drafts import Accepted, Wanted
+from shared.flow.clock.schedules import Accepted, Wanted
 from tests.e2e.house import House
 from tests.waiting import SECONDS, until
 

@@ -30,7 +30,7 @@ from services.parts.jobs.common import JobsPart
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.templates import Template
 from shared.domain.push.records import APNS
-from shared.flow.jobs.jobs import fresh_incarnation
+from shared.flow.jobs.moves import fresh_incarnation
 from shared.runtime.configuration import load
 from tests.e2e.forked import Forked, fork
 from tests.waiting import SECONDS, until

@@ -12,7 +12,7 @@ import pytest
 from services.embedded.processes import free_port
 from shared.domain.jobs.batches import BatchStatus
 from shared.domain.jobs.jobs import Job, JobStatus, split_key
-from shared.domain.push import fanout
+from shared.domain.push import choices
 from shared.domain.push.records import APNS, GCM
 from tests.domain.push import careful
 from tests.e2e.house import House
@@ -110,7 +110,7 @@ async def test_several_templates_share_the_devices(house: House) -> None:
         await house.start(service)
     await house.exactly_once(job_id, 6_000)
     records = await house.records(6_000)
-    key = fanout.choice_key(job_id, "template")
+    key = choices.choice_key(job_id, "template")
     for record in records:
         name = careful.pick(("a", "b"), key, (0, record["metadata"]["userId"], None, None))
         assert record["metadata"]["templateName"] == record["Payload"]["templateName"] == name

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from carillon.deliveries import verify
+from carillon.signing import verify
 from services.embedded.processes import free_port
 from tests.cli.conftest import Program
 from tests.e2e.house import House

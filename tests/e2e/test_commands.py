@@ -6,7 +6,7 @@ import pytest
 
 from services.worker.push.send import Sender
 from shared.domain.jobs.batches import SLOTS, BatchStatus
-from shared.domain.jobs.tasks import SendBatch
+from shared.domain.jobs.jobs import SendBatch
 from shared.store.jobs.batches import Batches
 from tests.commands import Commands, count_commands
 from tests.e2e.house import House

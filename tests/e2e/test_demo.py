@@ -16,9 +16,17 @@ from typing import Any
 import httpx
 import pytest
 
-from services.commands.demo.events import EVENTS, REFUSALS, BusReceiver, check_events
-from services.commands.demo.mailing import MAILS, RATE, Arrival, check_mails
-from services.commands.demo.pushes import check_pushes
+from services.commands.demo.acts import (
+    EVENTS,
+    MAILS,
+    RATE,
+    REFUSALS,
+    Arrival,
+    BusReceiver,
+    check_events,
+    check_mails,
+    check_pushes,
+)
 from services.embedded.instance import find_running
 from shared.audience import devices
 from tests.tiers import and_rarely

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from shared.domain.jobs.jobs import JobStatus
-from shared.flow.jobs.jobs import fresh_incarnation, start_of
+from shared.flow.jobs.moves import fresh_incarnation, start_of
 from shared.stream.kafka.ledger import group_of
 from tests.e2e.house import House
 from tests.e2e.test_over_http import Customer, an_app, customer, is_completed

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from shared.domain.jobs.tasks import BATCH_QUEUE, FINISH_QUEUE, SPLIT_QUEUE, FinishJob, PlanJob, SendBatch
+from shared.domain.jobs.jobs import BATCH_QUEUE, FINISH_QUEUE, SPLIT_QUEUE, FinishJob, PlanJob, SendBatch
 from shared.domain.tasks import Task, encode
 from tests.e2e.house import House
 from tests.queues import QUEUES

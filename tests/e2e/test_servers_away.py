@@ -15,7 +15,7 @@ from services.embedded.processes import free_port
 from services.parts import Parts
 from services.parts.messages.common import MessagesPart
 from shared.domain.jobs.jobs import JobStatus
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Channel
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.jobs import MESSAGE_SERVICE, MessageOptions, options_as_fields
 from shared.domain.messages.ledger import Message, MessageState, entry_id, write_ahead

@@ -8,7 +8,7 @@ import pytest
 from services.worker.push.send import Sender
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch
-from shared.domain.jobs.tasks import SendBatch
+from shared.domain.jobs.jobs import SendBatch
 from tests.e2e.house import House
 from tests.waiting import SECONDS
 

@@ -1,7 +1,6 @@
 """The kinds of jobs that tests of their life use."""
 
-from shared.domain.jobs.jobs import Job
-from shared.domain.jobs.tasks import SendBatch
+from shared.domain.jobs.jobs import Job, SendBatch
 from shared.domain.push.records import APNS
 from shared.flow.jobs.kinds import JobKind, JobKinds
 

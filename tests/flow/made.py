@@ -6,8 +6,7 @@ from shared.domain.clock.callbacks import HttpCallback
 from shared.domain.clock.occurrences import Occurrence
 from shared.domain.clock.recurrence import Every
 from shared.domain.clock.schedules import Definition, Schedule, digest, occurrences, schedule_id
-from shared.flow.clock.drafts import Accepted, Wanted
-from shared.flow.clock.schedules import ScheduleFlow
+from shared.flow.clock.schedules import Accepted, ScheduleFlow, Wanted
 from shared.store import Store
 
 PAST = datetime(2020, 1, 1, tzinfo=UTC)

@@ -8,10 +8,8 @@ from aiohttp import web
 
 from shared.domain.errors import Invalid
 from shared.outgoing import Blocked, OwnApi, Unreachable
-from shared.outgoing.client import HttpOutgoing
-from shared.outgoing.guard import Guard
-from shared.outgoing.lookups import Lookup, NameLookups
-from shared.outgoing.resolver import GuardedResolver, system_lookup
+from shared.outgoing.client import GuardedResolver, HttpOutgoing, system_lookup
+from shared.outgoing.guard import Guard, Lookup, NameLookups
 from tests.outgoing.receiver import ALLOWED, INTERNET, PRIVATE, Receiver, a_call, calling, receiving
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from shared.domain.errors import Unavailable
 from shared.outgoing import NotConnected, Posting, Unreachable
-from shared.outgoing.lookups import THREADS, NameLookups, name_owner
+from shared.outgoing.guard import THREADS, NameLookups, name_owner
 from tests.outgoing.receiver import INTERNET, Receiver, a_call, calling
 from tests.waiting import until
 

@@ -17,7 +17,7 @@ from services.parts.accounts.common import AccountsPart
 from services.parts.clock.common import ClockPart
 from services.parts.jobs.common import JobsPart
 from services.parts.push.common import PushPart
-from shared.domain.jobs.totals import Totals
+from shared.domain.jobs.batches import Totals
 from shared.runtime.configuration import load
 from shared.runtime.health import ProcessHealth
 from tests.services.api.client import ADMIN, Client

@@ -24,8 +24,7 @@ from shared.providers.fcm import FcmKind
 from shared.providers.http import HttpKind
 from shared.providers.sandbox import SandboxKind
 from shared.providers.sendgrid import SendGridKind
-from shared.providers.ses import SesKind
-from shared.providers.ses_tags import key_of_tag
+from shared.providers.ses import SesKind, key_of_tag
 from shared.providers.smtp import SmtpKind
 from shared.providers.twilio import TwilioKind
 from tests.providers import apns_fake, fcm_fake

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.x509.oid import NameOID
 
-from shared.providers.callbacks import CallbackRequest
+from shared.providers.base import CallbackRequest
 
 PUBLIC_URL = "https://carillon.example.com/push"
 CREDENTIAL = "0190b5a2-0000-7000-8000-000000000001"

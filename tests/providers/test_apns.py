@@ -21,7 +21,7 @@ from shared.domain.messages.answers import (
 from shared.outgoing import Outgoing
 from shared.providers import Provider, ProviderRules, collapse_id
 from shared.providers.apns import ApnsFields, ApnsKind
-from shared.providers.fields import read_fields
+from shared.providers.base import read_fields
 from tests.clock import ManualClock
 from tests.providers import apns_fake
 from tests.providers.fakes import FakeProcess

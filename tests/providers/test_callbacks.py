@@ -14,7 +14,7 @@ from shared.domain.messages.ledger import MessageState
 from shared.domain.messages.suppressions import SuppressionCause
 from shared.outgoing import Outgoing
 from shared.providers import ProviderRules, read_key
-from shared.providers.callbacks import Callback, CallbackNews, CallbackRequest, NotSigned, Unreadable
+from shared.providers.base import Callback, CallbackNews, CallbackRequest, NotSigned, Unreadable
 from shared.providers.http import HttpKind
 from shared.providers.sandbox import SandboxKind
 from shared.providers.sendgrid import SendGridKind

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.providers.details import tell
+from shared.providers.base import tell
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,7 @@ from shared.domain.messages.answers import (
     Reason,
 )
 from shared.outgoing.client import HttpOutgoing
-from shared.providers import Provider, ProviderRules
-from shared.providers import google_tokens as tokens
+from shared.providers import Provider, ProviderRules, tokens
 from shared.providers.fcm import FcmKind, FcmSecret
 from tests.clock import ManualClock
 from tests.outgoing.receiver import calling, scripted

@@ -13,8 +13,7 @@ from shared.domain.errors import Invalid
 from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, LoginRefused, NotNow, Reason
 from shared.outgoing import Outgoing
 from shared.providers import Provider, ProviderRules
-from shared.providers.ses import SesKind
-from shared.providers.ses_tags import key_of_tag, tag_of
+from shared.providers.ses import SesKind, key_of_tag, tag_of
 from tests.providers.fakes import FakeProcess
 from tests.providers.rules import Rule
 from tests.providers.smtp_fake import PASSWORD

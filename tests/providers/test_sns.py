@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from shared.domain.errors import Unavailable
 from shared.domain.messages.ledger import MessageState
 from shared.domain.messages.suppressions import SuppressionCause
-from shared.providers.callbacks import Callback, CallbackRequest, NotSigned, Unreadable
-from shared.providers.ses_events import read_ses_callback
+from shared.providers.base import Callback, CallbackRequest, NotSigned, Unreadable
+from shared.providers.ses import read_ses_callback
 from shared.providers.sns import SnsCertificates, is_sns_host, sns_fetch
 from tests.outgoing.receiver import calling, receiving
 from tests.providers.callbacks import AT, CERTIFICATE_URL, SNS, TOPIC, SnsSigner

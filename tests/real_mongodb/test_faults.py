@@ -15,15 +15,15 @@ from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
 from services.worker.messages.entries import EntryWriter, Note, Prepared, Purpose
-from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.audiences import KeyRange
 from shared.domain.clock.occurrences import Occurrence, once
+from shared.domain.documents import Position
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch, BatchStatus
 from shared.domain.jobs.events import PLAN, Event, EventState
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.messages.answers import CallAccepted
 from shared.domain.messages.ledger import Message, MessageState, News, entry_id, hear, write_ahead
-from shared.domain.positions import Position
 from shared.store import Store
 from shared.store.clock.occurrences import Visible
 from shared.store.messages.ledger import EntryChange, WriteResult

@@ -11,17 +11,18 @@ import pytest
 
 from services.worker.messages import in_hand
 from services.worker.messages.in_hand import BatchesInHand
-from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.audiences import KeyRange
 from shared.domain.clock.occurrences import once
-from shared.domain.idempotency import Idempotency
+from shared.domain.documents import Position
+from shared.domain.ids import Idempotency
 from shared.domain.jobs.batches import Batch, BatchStatus
 from shared.domain.jobs.jobs import JobStatus
 from shared.domain.messages.answers import CallAccepted
 from shared.domain.messages.ledger import Message, MessageState, News, answer, entry_id, hear, write_ahead
-from shared.domain.positions import Position
 from shared.store import Store
 from shared.store.clock.occurrences import Visible, _document
-from shared.store.jobs import batch_documents, job_documents
+from shared.store.jobs import batches as batch_documents
+from shared.store.jobs import jobs as job_documents
 from shared.store.messages.ledger import EntryChange, WriteResult, _codec
 from tests.clock import ManualClock
 from tests.commands import count_commands

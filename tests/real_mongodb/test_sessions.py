@@ -9,7 +9,7 @@ import pytest
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import OperationFailure
 
-from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.audiences import KeyRange
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch, BatchStatus
 from shared.domain.jobs.jobs import JobStatus

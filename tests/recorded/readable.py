@@ -32,7 +32,7 @@ def readers() -> list[tuple[str, Any, Any]]:
         for read, write in ((one, other) for one in functions for other in functions):
             kind = shapes[write][0] if len(shapes[write]) == 2 else None
             if isclass(kind) and shapes[read] == (Document, kind) and shapes[write] == (kind, Document):
-                found[read] = (kind.__name__, read, write)
+                found[read, write] = (kind.__name__, read, write)
     return list(found.values())
 
 

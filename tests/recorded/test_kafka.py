@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord
 
-from shared.domain.audience.ranges import KeyRange
-from shared.domain.clock.deliveries import TopicMessage
+from shared.domain.audience.audiences import KeyRange
+from shared.domain.clock.callbacks import TopicMessage
 from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus, Receipt
 from shared.stream.kafka import KafkaStream
 from shared.stream.kafka.servers import KafkaServers

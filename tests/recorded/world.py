@@ -18,8 +18,8 @@ from services.parts import Parts
 from shared.audience import Audience
 from shared.blobs.files import FolderBlobs
 from shared.domain import tasks
-from shared.domain.clock.deliveries import Outcome, QueueMessage, TopicMessage
-from shared.flow.console import overviews
+from shared.domain.clock.callbacks import Outcome, QueueMessage, TopicMessage
+from shared.flow.console import overview
 from shared.outgoing import OwnApi
 from shared.outgoing.client import HttpOutgoing
 from shared.providers.mail import Mail
@@ -236,7 +236,7 @@ def _kept_logs() -> Iterator[list[dict[str, Any]]]:
 def _patient_menu() -> Iterator[None]:
     """Have the counts of the menu wait for a busy machine."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(overviews, "_GLANCE_SECONDS", 60.0)
+        patch.setattr(overview, "_GLANCE_SECONDS", 60.0)
         yield
 
 

@@ -3,7 +3,7 @@
 import ast
 from functools import cache
 
-from shared.runtime.memory import pause_collection
+from shared.runtime.lifecycle import pause_collection
 from tests.stack.places import CHECKOUT
 
 SERVER = ("contrib", "services", "shared")

@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 
 from shared.domain.bus.notices import NoticeKind
-from shared.domain.console import system_records
-from shared.domain.messages.events import _TYPES
+from shared.domain.console import audit
+from shared.domain.messages.jobs import _TYPES
 from shared.runtime.configuration import list_settings
 from shared.runtime.settings import Settings
 from tests.stack.places import CHECKOUT
@@ -69,7 +69,7 @@ def test_no_sentence_is_long_or_opens_backwards(page: str) -> None:
 
 def test_the_page_of_events_has_every_type() -> None:
     named = re.findall(r"`((?:job|message|schedule|subscription|events|log)\.[a-z]+)`", read("docs/events.md"))
-    of_jobs = {*system_records._TYPES.values(), *system_records._WITH_REASON.values()}
+    of_jobs = {*audit._TYPES.values(), *audit._WITH_REASON.values()}
     of_messages = {*_TYPES.values(), "message.sent"}
     assert set(named) == of_jobs | of_messages | {"schedule.dead"} | set(NoticeKind)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.runtime.memory import pause_collection
+from shared.runtime.lifecycle import pause_collection
 from tests.stack.places import CHECKOUT
 
 PRODUCT = ("client", "contrib", "services", "shared")

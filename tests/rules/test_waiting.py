@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.runtime.memory import pause_collection
+from shared.runtime.lifecycle import pause_collection
 
 TESTS = Path(__file__).parents[1]
 MODULES = [

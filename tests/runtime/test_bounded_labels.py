@@ -1,6 +1,6 @@
 """Users' names become labels, but not without end."""
 
-from shared.runtime.bounded_labels import BoundedLabels
+from shared.runtime.metrics import BoundedLabels
 
 
 def test_the_first_values_are_told_apart_and_stay_so() -> None:

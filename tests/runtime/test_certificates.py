@@ -10,9 +10,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from shared.runtime.certificates import read_end
 from shared.runtime.server_settings import TlsSettings
-from shared.runtime.tls import client_context, server_context
+from shared.runtime.tls import client_context, read_end, server_context
 from tests.samples import sample
 
 NOW = datetime.now(UTC).replace(microsecond=0)

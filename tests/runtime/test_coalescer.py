@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from shared.domain.errors import Unavailable
-from shared.runtime.coalescer import Coalescer
+from shared.runtime.cached import Coalescer
 
 
 class Doubling:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Meta
 
 from shared.runtime.configuration import Misconfigured, describe, list_settings, load
-from shared.runtime.masking import without_secrets
+from shared.runtime.private import without_secrets
 from shared.runtime.server_settings import MAIL_URL
 from shared.runtime.settings import (
     ApiSettings,

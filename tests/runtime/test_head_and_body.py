@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from shared.runtime.head_and_body import HeadAndBody
-from shared.runtime.http_protocol import Limits
+from shared.runtime.http_protocol import HeadAndBody, Limits
 from tests.runtime.test_http_protocol import Served
 from tests.waiting import until
 

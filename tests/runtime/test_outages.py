@@ -6,8 +6,7 @@ import time
 from structlog.testing import capture_logs
 
 from shared.domain.errors import Unavailable
-from shared.runtime.outages import Outage
-from shared.runtime.retries import Backoff
+from shared.runtime.loops import Backoff, Outage
 
 AWAY = Unavailable("nobody answers")
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.runtime.retries import Backoff, next_delay
+from shared.runtime.loops import Backoff, next_delay
 
 POLICY = Backoff(first_seconds=0.5, factor=2.0, cap_seconds=60.0, jitter=0.5)
 RAND = st.floats(0, 1, exclude_max=True)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from shared.domain.errors import Invalid
-from shared.runtime.pages import Pages, json_page
+from shared.runtime.health import Pages, json_page
 from shared.runtime.serving import HttpServer
 from shared.runtime.tls import server_context
 from tests.stack.certificates import Authority

@@ -16,8 +16,8 @@ from services.embedded.processes import free_port
 from services.parts import Parts
 from services.parts.bus.common import BusPart
 from shared.domain.bus.events import EventDraft
-from shared.domain.bus.wishes import SubscriptionWish
-from shared.domain.clock.tasks import CALL_QUEUE
+from shared.domain.bus.subscriptions import SubscriptionWish
+from shared.domain.clock.callbacks import CALL_QUEUE
 from shared.domain.tasks import TASK_PREFIXES
 from shared.runtime.configuration import load
 from tests.e2e.callees import OPEN, QUICK, callee, calls, settled

@@ -11,13 +11,11 @@ import pymongo
 from bson import BSON
 
 from shared.domain.accounts.apps import App
-from shared.domain.accounts.callers import Token, User
-from shared.domain.accounts.sessions import WebSession
+from shared.domain.accounts.callers import Token, User, WebSession
 from shared.domain.bus.replays import Replay
 from shared.domain.bus.subscriptions import subscription_of
 from shared.domain.bus.wake_ups import QUEUE_OWNER
-from shared.domain.clock.occurrences import Occurrence
-from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.clock.occurrences import DeadLetter, Occurrence
 from shared.domain.clock.schedules import Schedule
 from shared.domain.console.bulk_actions import BulkAction
 from shared.domain.jobs.groups import Group
@@ -26,7 +24,7 @@ from shared.domain.jobs.templates import Template
 from shared.domain.jobs.uploads import FileUpload
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.ledger import Message
-from shared.domain.messages.owners import CREDENTIAL, SINGLES
+from shared.domain.messages.singles import CREDENTIAL, SINGLES
 from shared.domain.messages.suppressions import Suppression
 
 Document = dict[str, Any]

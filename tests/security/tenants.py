@@ -9,19 +9,24 @@ from typing import Any
 
 import asyncpg
 
-from shared.domain.accounts.callers import secret_digest
-from shared.domain.accounts.sessions import LONGEST, WebSession
-from shared.domain.bus.dead_letters import BusDeadLetter, DeathReason
-from shared.domain.bus.deliveries import DeliveryAttempt, DeliveryStatus, EventDelivery, delivery_id
+from shared.domain.accounts.callers import LONGEST, WebSession, secret_digest
+from shared.domain.bus.deliveries import (
+    BusDeadLetter,
+    DeathReason,
+    DeliveryAttempt,
+    DeliveryStatus,
+    EventDelivery,
+    delivery_id,
+)
 from shared.domain.bus.subscriptions import queue_of
 from shared.domain.clock.schedules import schedule_id
-from shared.domain.messages.channels import Channel
-from shared.domain.messages.unsubscribing import listing_of
-from shared.flow.messages.unsubscribing import UnsubscribeLinks
+from shared.domain.messages.answers import Channel
+from shared.domain.messages.suppressions import listing_of
+from shared.flow.messages.barring import UnsubscribeLinks
 from shared.secrets import KeyRing, read_keys
-from shared.store.accounts.sessions import session_codec
+from shared.store.accounts.callers import session_codec
 from shared.store.bus.cuts import delivery_codec
-from shared.store.bus.dead_letters import letter_codec
+from shared.store.bus.deliveries import letter_codec
 from tests.security import bodies
 from tests.security.operations import Operation, Role
 from tests.security.stores import Database

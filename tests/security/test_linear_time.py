@@ -19,26 +19,26 @@ import msgspec
 import pytest
 import structlog
 
+from carillon.calls import next_query
 from carillon.errors import CarillonError as ClientError
 from carillon.errors import error_of
-from carillon.paging import next_query
-from services.api.clock import schedule_body
+from services.api.clock import schedule_bodies
 from services.api.clock.bulk import _key_of
 from services.api.http import paging, wire
-from services.api.http.bulk_items import _elements, _lines
 from services.api.http.errors import content, problem_of
-from services.api.http.idempotency import read_key
+from services.api.http.paging import read_key
+from services.api.http.wire import _elements, _lines
 from services.api.jobs import job_body
 from services.api.jobs.job_body import JobBody
 from services.api.jobs.templates import TemplateBody
-from services.api.messages.suppression_body import read_suppression
+from services.api.messages.suppressions import read_suppression
 from services.api.messages.unsubscribing import _read_wish
 from shared.blobs.paths import find_place
 from shared.domain.accounts.apps import check_app, check_app_name
 from shared.domain.accounts.callers import check_email, check_token_name
 from shared.domain.audience.audiences import conditions
+from shared.domain.audience.csv_cuts import Slicer
 from shared.domain.audience.csv_rows import RowReader
-from shared.domain.audience.csv_slices import Slicer
 from shared.domain.audience.zones import read_zone
 from shared.domain.clock.callbacks import Targets
 from shared.domain.clock.recurrence import check_cron
@@ -46,22 +46,30 @@ from shared.domain.clock.schedules import check_key
 from shared.domain.errors import CarillonError, Invalid
 from shared.domain.ids import read_uuid
 from shared.domain.instants import read_instant
-from shared.domain.jobs.filling import Unrenderable, check_filled, filled_body, filled_bytes
+from shared.domain.jobs.jobs import PlanJob
 from shared.domain.jobs.mails import is_mailbox
 from shared.domain.jobs.mails import printable as printable_line
-from shared.domain.jobs.tasks import PlanJob
-from shared.domain.jobs.templates import Template, check_body, check_json, check_name
-from shared.domain.jobs.trial import valueless_tags
+from shared.domain.jobs.templates import (
+    Template,
+    Unrenderable,
+    check_body,
+    check_filled,
+    check_json,
+    check_name,
+    filled_body,
+    filled_bytes,
+    valueless_tags,
+)
 from shared.domain.messages.recipients import spellings_of
-from shared.domain.messages.unsubscribing import UnsubscribeTokens
+from shared.domain.messages.suppressions import UnsubscribeTokens
 from shared.domain.push.feedback import read as read_feedback
 from shared.domain.tasks import decode
 from shared.outgoing.checks import check_headers, check_url
-from shared.outgoing.retry_after import retry_after_seconds
+from shared.outgoing.client import retry_after_seconds
 from shared.outgoing.signing import check_secret
-from shared.providers.details import tell
+from shared.providers.base import tell
 from shared.runtime import logs
-from shared.runtime.masking import without_secrets
+from shared.runtime.private import without_secrets
 from shared.runtime.settings import LogSettings
 
 pytestmark = pytest.mark.attack
@@ -167,7 +175,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "job body": as_json(lambda body: wire.read(body, JobBody), '{"context":{"a":[?,?]}}', '{"filters":{?:?}}'),
     "list of bodies": as_json(lambda body: list(wire.read_list(body, TemplateBody)), '[{"name":?},{"body":?}]'),
     "schedule body": as_json(
-        lambda body: schedule_body.read_preview(body, TARGETS),
+        lambda body: schedule_bodies.read_preview(body, TARGETS),
         "{?:1}", '{"key":?}', '{"misfire":?}', '{"callback":{"type":?}}',
         '{"callback":{"type":"http","data":{"url":?}},"cron":?}',
         '{"callback":{"type":"http","data":{"url":"https://a.example/","payload":?,"headers":{?:?}}},"cron":?}',

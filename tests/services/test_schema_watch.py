@@ -8,8 +8,8 @@ import pytest
 
 from services import schema_watch
 from services.schema_watch import SchemaWatch
+from shared.domain.documents import OLDEST, VERSION, Stamp, TooOld
 from shared.domain.errors import Unavailable
-from shared.domain.schema import OLDEST, VERSION, Stamp, TooOld
 from shared.store import Store
 
 pytestmark = pytest.mark.native

@@ -3,7 +3,7 @@
 import uuid
 from typing import Any
 
-from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.audiences import KeyRange
 from shared.domain.jobs.batches import Batch
 from shared.domain.jobs.jobs import Job
 from shared.domain.push.records import APNS

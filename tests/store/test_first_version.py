@@ -8,17 +8,13 @@ from typing import Any
 import pytest
 from bson import json_util
 
-from shared.domain.audience.ranges import KeyRange
-from shared.domain.audience.sources import PushTable
-from shared.domain.clock.callbacks import HttpCallback, RabbitCallback
+from shared.domain.audience.audiences import KeyRange, PushTable
+from shared.domain.clock.callbacks import CallTarget, HttpCallback, RabbitCallback
 from shared.domain.clock.occurrences import OccurrenceKind
 from shared.domain.clock.recurrence import Cron
-from shared.domain.clock.tasks import CallTarget
 from shared.domain.jobs.batches import BatchStatus, Receipt
 from shared.domain.jobs.events import DueMail
-from shared.domain.jobs.jobs import JobStatus
-from shared.domain.jobs.owners import JobStage, job_owner
-from shared.domain.jobs.tasks import FinishJob, PlanJob, SendBatch, SendMail
+from shared.domain.jobs.jobs import FinishJob, JobStage, JobStatus, PlanJob, SendBatch, SendMail, job_owner
 from shared.domain.tasks import Task, decode
 from shared.store import Store
 from shared.store.jobs.batches import PlanEnd

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from shared.domain.accounts.apps import App
 from shared.domain.accounts.callers import User
+from shared.domain.documents import Position
 from shared.domain.errors import Conflict
+from shared.domain.jobs.batches import Totals
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.templates import Template
-from shared.domain.jobs.totals import Totals
-from shared.domain.positions import Position
 from shared.domain.push.records import APNS
 from shared.store import Store
 

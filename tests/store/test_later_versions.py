@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.audiences import KeyRange
 from shared.domain.clock.occurrences import once
 from shared.domain.jobs.batches import Batch
 from shared.store import Store

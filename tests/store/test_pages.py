@@ -7,8 +7,7 @@ import pytest
 
 from shared.domain.accounts.callers import User
 from shared.domain.clock.callbacks import HttpCallback
-from shared.domain.clock.dead_letters import place_of
-from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.clock.occurrences import DeadLetter, place_of
 from shared.domain.clock.schedules import Definition, Schedule, schedule_id
 from shared.domain.jobs.templates import Template
 from shared.store import Store

@@ -5,8 +5,7 @@ from typing import Any
 from pymongo import AsyncMongoClient, WriteConcern
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
-from shared.domain.audience.ranges import ByteRange
-from shared.domain.audience.sources import File
+from shared.domain.audience.audiences import ByteRange, File
 from shared.store import Store
 from shared.store.documents import Document
 from tests.store.made import added

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.audience.ranges import KeyRange
-from shared.domain.clock.deliveries import TopicMessage, Undeliverable
+from shared.domain.audience.audiences import KeyRange
+from shared.domain.clock.callbacks import TopicMessage, Undeliverable
 from shared.domain.errors import LaneLost, Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus, Receipt
 from shared.stream import Stream, TopicSpec

@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.structs import ConsumerRecord
 
-from shared.domain.clock.deliveries import Outcome, TopicMessage, Undeliverable
+from shared.domain.clock.callbacks import Outcome, TopicMessage, Undeliverable
 from shared.domain.errors import Unavailable
 from shared.stream.kafka import KafkaStream
 from shared.stream.kafka.servers import KafkaServers

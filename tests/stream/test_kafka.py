@@ -137,7 +137,7 @@ async def test_topics_of_a_real_broker_are_looked_at(
     stack: Endpoints, small_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a single copy is many."""
-    monkeypatch.setattr("shared.stream.kafka.durability.MANY_COPIES", 1)
+    monkeypatch.setattr("shared.stream.kafka.cluster.MANY_COPIES", 1)
     stream = KafkaStream(KafkaServers(stack.kafka_servers), push_topics=re.escape(small_topic))
     await stream.setup({})
 

@@ -15,8 +15,7 @@ from structlog.testing import capture_logs
 
 from shared.domain.errors import Unavailable
 from shared.stream import TopicSpec
-from shared.stream.kafka.cluster import Cluster, close
-from shared.stream.kafka.durability import topic_configs
+from shared.stream.kafka.cluster import Cluster, close, topic_configs
 from shared.stream.kafka.ledger import Ledger
 from shared.stream.kafka.servers import KafkaServers
 from tests.stream.test_contract import a_batch

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shared.domain.errors import Invalid
-from shared.runtime.masking import without_secrets
+from shared.runtime.private import without_secrets
 from shared.runtime.server_settings import NO_FILES, TlsSettings
 from shared.stream.kafka.servers import KafkaServers
 from tests.stack.certificates import Authority

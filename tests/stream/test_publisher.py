@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from shared.domain.errors import Unavailable
 from shared.stream import LateRecords, TopicSpec
 from shared.stream.kafka import KafkaStream
-from shared.stream.kafka.partitions import partitions_of
+from shared.stream.kafka.publisher import partitions_of
 from shared.stream.kafka.servers import KafkaServers
 from tests.stack import Endpoints
 from tests.stream.test_contract import placed

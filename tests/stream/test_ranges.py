@@ -10,7 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.structs import TopicPartition
 from msgspec.structs import replace
 
-from shared.domain.positions import LogRange
+from shared.domain.documents import LogRange
 from shared.stream import Stream
 from shared.stream.local import LocalStream
 from shared.stream.reading import Chunk

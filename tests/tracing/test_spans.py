@@ -10,7 +10,7 @@ import pytest
 
 from shared.domain.errors import Invalid
 from shared.runtime import tracing
-from shared.runtime.coalescer import Coalescer
+from shared.runtime.cached import Coalescer
 from shared.runtime.measured import measure_calls
 from shared.runtime.settings import TracingSettings
 from tests.tracing.collector import NO_PARENT, Collector

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.domain.schema import VERSION
+from shared.domain.documents import VERSION
 from tests.e2e.house import House
 
 pytestmark = [pytest.mark.upgrade, pytest.mark.native]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from shared.domain.clock.callbacks import CallTarget
 from shared.domain.clock.occurrences import once
-from shared.domain.clock.tasks import CallTarget
-from shared.domain.jobs.tasks import FinishJob, PlanJob, SendBatch, SendMail
+from shared.domain.jobs.jobs import FinishJob, PlanJob, SendBatch, SendMail
 from shared.domain.tasks import Task, encode
 from tests.e2e.callees import OPEN, callee
 from tests.e2e.house import House
@@ -31,8 +31,8 @@ TASKS: list[Task] = [
 ]
 READ = """
 import sys
-from shared.domain.clock.tasks import CallTarget
-from shared.domain.jobs.tasks import FinishJob, PlanJob, SendBatch, SendMail
+from shared.domain.clock.callbacks import CallTarget
+from shared.domain.jobs.jobs import FinishJob, PlanJob, SendBatch, SendMail
 from shared.domain.tasks import decode, encode
 for line in sys.stdin.buffer:
     kind, _, body = line.partition(b" ")

@@ -13,14 +13,11 @@ service.
 from collections.abc import AsyncIterator
 from typing import TypeVar
 
-from carillon_imports.carry import Carrier
-from carillon_imports.kinds import ImportedKind
+from carillon_imports.carry import Carrier, ImportedKind, ImportOptions
 from carillon_imports.marathon.jobs import JobsKind, Starts
 from carillon_imports.marathon.kinds import AppsKind, Names, TemplatesKind, UsersKind
 from carillon_imports.marathon.source import Marathon, Row, open_source
-from carillon_imports.progress import Show, display
-from carillon_imports.report import ImportTally
-from carillon_imports.run import ImportOptions
+from carillon_imports.report import ImportTally, Show, display
 from services.connections import Capabilities
 from services.parts import Parts
 from services.parts.jobs.common import JobsPart

@@ -8,15 +8,10 @@ subscribers. Waiting events, counts and health are not imported.
 from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
-from carillon_imports.carry import Carrier
-from carillon_imports.kinds import ImportedKind
-from carillon_imports.progress import Show, display
-from carillon_imports.report import ImportTally
-from carillon_imports.routemaster.clients import Clients, TokensKind
+from carillon_imports.carry import Carrier, ImportedKind, ImportOptions
+from carillon_imports.report import ImportTally, Show, display
+from carillon_imports.routemaster.kinds import Clients, SubscribersKind, TokensKind, TopicsKind
 from carillon_imports.routemaster.source import OldBus, open_routemaster
-from carillon_imports.routemaster.subscribers import SubscribersKind
-from carillon_imports.routemaster.topics import TopicsKind
-from carillon_imports.run import ImportOptions
 from services.connections import Capabilities
 from services.parts import Parts
 from services.parts.bus.common import BusPart

@@ -1,4 +1,6 @@
-"""`/apps`: the mobile apps that jobs push to."""
+"""`/apps`: the apps; the namespace that a request is about; and `/signing-secrets`: a secret for each namespace, by
+which receivers recognise its callbacks.
+"""
 
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -7,18 +9,59 @@ from litestar import Request, Response
 from litestar.params import FromPath
 from msgspec import Meta, Struct
 
-from services.api.http import paging, wire
+from services.api.http import paging, rights, wire
 from services.api.http.acts import note_change, note_name
+from services.api.http.errors import fresh_id
 from services.api.http.identity import caller_of
-from services.api.http.ids import fresh_id
-from services.api.http.rights import ADMIN, KNOWN, OWN_APP, VIEW_APP
-from services.api.http.routes import Resource, Route
-from shared.domain.accounts.apps import App, check_app, name_key
+from services.api.http.rights import ADMIN, KNOWN, OWN_APP, OWN_NAMESPACE, VIEW_APP, Of
+from services.api.http.routes import Parameter, Resource, Route
+from services.api.http.wire import Timestamp
+from shared.domain.accounts.apps import EVERYWHERE, App, check_app, fold_namespace, name_key, read_namespace
 from shared.domain.errors import Forbidden, NotFound
 from shared.domain.ids import read_uuid
-from shared.flow.accounts.app_removal import AppRemoval
+from shared.domain.instants import format_instant
+from shared.flow.accounts import AppRemoval, Signing
 from shared.runtime.clock import Clock
 from shared.store import Store
+
+NAMESPACE = Parameter(
+    name=rights.NAMESPACE,
+    description="Whose: `token:<id>` or `user:<e-mail address>`; by default the caller's own. Another's needs a role.",
+    schema={"type": "string", "examples": ["token:0190b5a2-0000-7000-8000-000000000000"]},
+)
+NAMESPACES = Parameter(
+    name=rights.NAMESPACE,
+    description=f"{NAMESPACE.description} `*` stands for all, and needs a role everywhere.",
+    schema=NAMESPACE.schema,
+)
+CALLERS_NAMESPACE = Parameter(
+    name=rights.NAMESPACE,
+    description="The caller's namespace, in which things are made. Another one is refused.",
+    schema=NAMESPACE.schema,
+)
+
+
+def namespaces_of(request: Request[Any, Any, Any]) -> str:
+    """The namespace that a request looks at, `""` for all. Raises `Invalid` as `namespace_of`."""
+    return "" if paging.first(request, NAMESPACE.name) == EVERYWHERE else namespace_of(request)
+
+
+def namespace_of(request: Request[Any, Any, Any]) -> str:
+    """The namespace that a request is about. The route's guard has seen that the caller has a role over it."""
+    assert request.route_handler.opt["who"].of is Of.NAMESPACE
+    named = paging.first(request, NAMESPACE.name)
+    if not named:
+        return caller_of(request).namespace
+    return read_namespace(named, field=NAMESPACE.name)
+
+
+def own_namespace(request: Request[Any, Any, Any]) -> str:
+    """The caller's namespace. Raises `Forbidden` if the request names another."""
+    caller, named = caller_of(request), paging.first(request, NAMESPACE.name)
+    if fold_namespace(named) not in {"", caller.namespace}:
+        raise Forbidden("things are made in the caller's own namespace alone", field=NAMESPACE.name, value=named)
+    return caller.namespace
+
 
 AppName = Annotated[
     str,
@@ -34,7 +77,6 @@ BundleId = Annotated[
         extra_json_schema={"pattern": "^[a-z0-9]+(\\.[a-z0-9]+){2,}$", "examples": ["com.example.mygame"]},
     ),
 ]
-
 APPS = "/apps"
 APP = "/apps/{app_id:str}"
 
@@ -162,3 +204,30 @@ class AppsResource(Resource):
         gone = await self._removal.remove(app)
         note_change(app_view(app), None)
         return wire.empty() if gone else wire.answer(app_view(app), HTTPStatus.ACCEPTED)
+
+
+class SigningSecretView(Struct, frozen=True):
+    """A new secret, which is never shown again. The former secret signs beside it until `alone_from`."""
+
+    namespace: str
+    version: int
+    secret: str
+    alone_from: Timestamp
+
+
+class SigningSecretsResource(Resource):
+    """The route of signing secrets."""
+
+    def __init__(self, signing: Signing) -> None:
+        self._signing = signing
+
+    @Route(
+        "POST", "/signing-secrets",
+        summary="Give a namespace a new signing secret; the answer holds it, for this one time.",
+        act="signing-secret.issue", who=OWN_NAMESPACE, answers={HTTPStatus.CREATED: SigningSecretView},
+        problems=(HTTPStatus.CONFLICT,), parameters=(NAMESPACE,),
+    )  # fmt: skip
+    async def issue_signing_secret(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        issued = await self._signing.issue(namespace_of(request))
+        view = SigningSecretView(issued.namespace, issued.version, issued.secret, format_instant(issued.alone_from))
+        return wire.answer(view, HTTPStatus.CREATED)

@@ -12,12 +12,12 @@ from msgspec import Meta, Struct
 from services.api.accounts.users import AllowedApps, Roles, read_apps
 from services.api.http import paging, wire
 from services.api.http.acts import note_change, note_name
+from services.api.http.errors import fresh_id
 from services.api.http.identity import caller_of
-from services.api.http.ids import fresh_id
 from services.api.http.rights import ADMIN
 from services.api.http.routes import Resource, Route
 from services.api.http.wire import Timestamp
-from shared.domain.accounts.bus_tokens import RANDOM_BYTES, make_bus_secret
+from shared.domain.accounts.apps import Role, read_roles
 from shared.domain.accounts.callers import (
     LARGEST_MESSAGE_RATE,
     MESSAGES_PER_SECOND,
@@ -30,7 +30,7 @@ from shared.domain.accounts.callers import (
     check_token_namespace,
     secret_digest,
 )
-from shared.domain.accounts.roles import Role, read_roles
+from shared.domain.accounts.secrets import RANDOM_BYTES, make_bus_secret
 from shared.domain.errors import Conflict, Invalid, NotFound
 from shared.domain.ids import read_uuid
 from shared.domain.instants import format_instant, read_instant

@@ -1,7 +1,9 @@
-"""`/users`: the people who may call. For admins only."""
+"""`/users`: the people who may call, for admins only; `/whoami`: the caller and the caller's rights; and `/sessions`:
+the browsers in which the caller is signed in.
+"""
 
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from litestar import Request, Response
 from litestar.params import FromPath
@@ -9,17 +11,57 @@ from msgspec import Meta, Struct
 
 from services.api.http import paging, wire
 from services.api.http.acts import note_change, note_name
-from services.api.http.identity import caller_of
-from services.api.http.ids import fresh_id
-from services.api.http.rights import ADMIN
+from services.api.http.errors import fresh_id
+from services.api.http.identity import caller_of, session_of
+from services.api.http.rights import ADMIN, KNOWN
 from services.api.http.routes import Resource, Route
-from shared.domain.accounts.callers import User, check_email
-from shared.domain.accounts.roles import Role, fold_email, read_roles
+from services.api.http.wire import Timestamp
+from shared.domain.accounts.apps import Role, fold_email, read_roles
+from shared.domain.accounts.callers import User, WebSession, check_email
 from shared.domain.errors import Conflict, NotFound
 from shared.domain.ids import read_uuid
+from shared.domain.instants import format_instant
 from shared.flow.clock.revocations import RevocationFlow
 from shared.runtime.clock import Clock
+from shared.runtime.settings import AuditSettings
 from shared.store import Store
+
+
+class CallerView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The caller. `namespace` owns their schedules, `allowedApps` are apps whose admin they are, and `roles` are what
+    else they may do. An admin (`isAdmin`) needs neither. `reasons` says whether they have to give one
+    (`X-Carillon-Reason`) to stop, delete, cancel, discard, revoke or purge something."""
+
+    namespace: str
+    name: str
+    is_admin: bool
+    allowed_apps: list[str]
+    roles: dict[str, Role]
+    reasons: Literal["optional", "required"]
+
+
+class WhoamiResource(Resource):
+    """The route that tells callers who they are."""
+
+    def __init__(self, settings: AuditSettings) -> None:
+        self._reasons = settings.reasons
+
+    @Route(
+        "GET", "/whoami", summary="Show who the caller is, and what they may do.",
+        who=KNOWN, answers={HTTPStatus.OK: CallerView},
+    )  # fmt: skip
+    async def get_caller(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        caller = caller_of(request)
+        view = CallerView(
+            namespace=caller.namespace,
+            name=caller.name,
+            is_admin=caller.is_admin,
+            allowed_apps=sorted(caller.allowed_apps),
+            roles=dict(caller.roles),
+            reasons=self._reasons,
+        )
+        return wire.answer(view)
+
 
 Email = Annotated[str, Meta(extra_json_schema={"format": "email", "minLength": 3, "maxLength": 254})]
 AppId = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
@@ -33,7 +75,6 @@ Roles = Annotated[
         extra_json_schema={"additionalProperties": {"enum": [*Role]}, "examples": [{"*": "viewer"}]},
     ),
 ]
-
 USERS = "/users"
 USER = "/users/{user_id:str}"
 
@@ -176,3 +217,60 @@ def _require_user(user: User | None, user_id: str) -> User:
         raise NotFound("there is no user with this id", field="userId", value=user_id)
     note_name("user", user.email)
     return user
+
+
+_MOST = 100
+_ID = {"type": "string", "description": "The id of the session, as the list tells it."}
+
+
+class SessionView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A browser that is signed in. When it was used last is known to the minute. It ends at `endsAt`, after an hour
+    without use, or with its token. `isThis` tells that the request came from it, by a page."""
+
+    id: str
+    began_at: Timestamp
+    seen_at: Timestamp
+    ends_at: Timestamp
+    address: str
+    agent: str
+    is_this: bool
+
+
+class SessionsResource(Resource):
+    """The routes of sessions."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._sessions = store.sessions
+        self._clock = clock
+
+    @Route(
+        "GET", "/sessions",
+        summary=f"List the browsers in which the caller is signed in, the newest first: at most {_MOST}.",
+        who=KNOWN, answers={HTTPStatus.OK: list[SessionView]},
+    )  # fmt: skip
+    async def list_sessions(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        found = await self._sessions.find_of(caller_of(request).namespace, limit=_MOST)
+        now, own = self._clock.now(), session_of(request)
+        return wire.answer([_view(each, own) for each in found if not each.is_over(now)])
+
+    @Route(
+        "DELETE", "/sessions/{session_id:str}", summary="Sign a browser of the caller's out.",
+        act="session.revoke", who=KNOWN, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
+        segments={"session_id": _ID},
+    )  # fmt: skip
+    async def end_session(self, request: Request[Any, Any, Any], session_id: FromPath[str]) -> Response[None]:
+        if not await self._sessions.remove(session_id, caller_of(request).namespace):
+            raise NotFound("you have no session with this id", field="sessionId", value=session_id)
+        return wire.empty()
+
+
+def _view(session: WebSession, own: str) -> SessionView:
+    return SessionView(
+        id=session.id,
+        began_at=format_instant(session.began_at),
+        seen_at=format_instant(session.seen_at),
+        ends_at=format_instant(session.ends_at),
+        address=session.address,
+        agent=session.agent,
+        is_this=session.id == own,
+    )

@@ -14,24 +14,21 @@ import msgspec
 from litestar import Request, Response
 from msgspec import Struct
 
-from services.api.accounts.namespaces import CALLERS_NAMESPACE, own_namespace
-from services.api.clock import schedule_body
-from services.api.clock.schedule_body import ScheduleBody
-from services.api.clock.schedule_limits import ScheduleLimits
-from services.api.clock.schedules import KEY, SCHEDULES, sameness
-from services.api.http.bulk_items import NDJSON, ItemError, check_size, read_items, status_of, without_frames
-from services.api.http.idempotency import idempotency_of
+from services.api.accounts.apps import CALLERS_NAMESPACE, own_namespace
+from services.api.clock import schedule_bodies
+from services.api.clock.schedule_bodies import ScheduleBody
+from services.api.clock.schedules import KEY, SCHEDULES, ScheduleLimits, sameness
 from services.api.http.identity import caller_of
+from services.api.http.paging import idempotency_of
 from services.api.http.rights import KNOWN
 from services.api.http.routes import JSON, Resource, Route
-from services.api.http.strict_bodies import decode_body
+from services.api.http.wire import NDJSON, ItemError, check_size, decode_body, read_items, status_of, without_frames
 from shared.domain.accounts.callers import Caller
 from shared.domain.clock.callbacks import Targets
 from shared.domain.errors import Invalid, Refused
-from shared.domain.idempotency import Idempotency
-from shared.flow.clock.drafts import Accepted, Wanted
-from shared.flow.clock.schedules import ScheduleFlow
-from shared.runtime.turns import Turns
+from shared.domain.ids import Idempotency
+from shared.flow.clock.schedules import Accepted, ScheduleFlow, Wanted
+from shared.runtime.loops import Turns
 from shared.store import Store
 from shared.store.idempotency import FirstUse
 
@@ -131,7 +128,7 @@ class BulkResource(Resource):
     def _read(self, item: bytes, maker: Caller) -> Wanted | Invalid:
         try:
             check_size(item)
-            key, definition = schedule_body.read(item, self._targets)
+            key, definition = schedule_bodies.read(item, self._targets)
         except Invalid as error:
             return without_frames(error)
         return Wanted(maker.namespace, key, definition, maker.token_id)

@@ -1,23 +1,29 @@
-"""`/schedules`: keys of the caller's own, their instants and callbacks. A namespace is the caller's identity. A caller
-with a role over another's names it by `?namespace=` to see and move what is there, not to add to it."""
+"""`/schedules`: the caller's schedules by key, their instants and callbacks, and how many a namespace may have.
 
+A namespace is the caller's own, or one that a role gives access to.
+"""
+
+import asyncio
 import re
+import time
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
+from cachetools import LRUCache
 from litestar import Request, Response
 from litestar.params import FromPath
+from msgspec import Struct
 
-from services.api.accounts.namespaces import CALLERS_NAMESPACE, NAMESPACE, namespace_of, own_namespace
-from services.api.clock import schedule_body
-from services.api.clock.schedule_body import ScheduleBody
-from services.api.clock.schedule_limits import ScheduleLimits
-from services.api.clock.schedule_view import (
+from services.api.accounts.apps import CALLERS_NAMESPACE, NAMESPACE, namespace_of, own_namespace
+from services.api.clock import schedule_bodies as schedule_body
+from services.api.clock.schedule_bodies import (
     NEXT,
     FiredView,
+    ScheduleBody,
     SchedulePreview,
     ScheduleView,
     pending_instants,
@@ -26,24 +32,111 @@ from services.api.clock.schedule_view import (
 )
 from services.api.http import paging, wire
 from services.api.http.acts import UNRECORDED
-from services.api.http.idempotency import Sameness, idempotency_of
 from services.api.http.identity import caller_of
+from services.api.http.paging import Sameness, idempotency_of
 from services.api.http.rights import KNOWN, OPERATE_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
-from shared.domain.accounts.roles import fold_namespace
+from shared.domain.accounts.apps import fold_namespace
 from shared.domain.clock.callbacks import Targets
-from shared.domain.clock.labels import read_labels
 from shared.domain.clock.occurrences import OccurrenceKind
+from shared.domain.clock.recurrence import Every
 from shared.domain.clock.schedules import KEY as KEY_RULE
-from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, next_due, schedule_id
-from shared.domain.errors import Invalid, NotFound, Refused
-from shared.domain.idempotency import Idempotency
+from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, next_due, read_labels, schedule_id
+from shared.domain.errors import Conflict, Invalid, NotFound, Refused, Unavailable
+from shared.domain.ids import Idempotency
 from shared.domain.instants import format_instant, read_instant
-from shared.flow.clock.drafts import Accepted, Made, Wanted, nothing_ahead
-from shared.flow.clock.schedules import ScheduleFlow
-from shared.runtime.coalescer import Coalescer
+from shared.flow.clock.schedules import Accepted, Made, ScheduleFlow, Wanted, nothing_ahead
+from shared.runtime.cached import Coalescer
+from shared.runtime.settings import ApiSettings
 from shared.store import Store
 from shared.store.idempotency import FirstUse
+
+_NAMESPACES = 10_000
+_WAIT_SECONDS = 0.5
+_FRESH_SECONDS = 60.0
+_FULL_SECONDS = 1.0
+# A count that took long is made rarely: counting takes this part of the time at most.
+_COUNTING_SHARE = 0.05
+
+
+class _Count(Struct):
+    """How many schedules of a namespace are unfinished: `counted` then, and `added` here since."""
+
+    counting: "asyncio.Task[None] | None" = None
+    counted: int = 0
+    added: int = 0
+    at: float = float("-inf")
+    took: float = 0.0
+
+
+class ScheduleLimits:
+    """The limits of a namespace's schedules: how many there may be, and how often they may recur.
+
+    They are counted now and then, in the background where that takes long; until the first count is there, nothing is
+    refused. In between a process adds what it takes in itself. So several processes together may exceed the number by
+    what they take in between two counts.
+    """
+
+    def __init__(self, store: Store, settings: ApiSettings) -> None:
+        self._store = store
+        self._pending = settings.pending_schedules
+        self._least_every = settings.least_every_seconds
+        self._counts: LRUCache[str, _Count] = LRUCache(_NAMESPACES)
+
+    async def check(self, wanted: Wanted) -> None:
+        """Raise what `judge` tells of it."""
+        for refusal in (await self.judge([wanted])).values():
+            raise refusal
+
+    async def judge(self, wanted: Sequence[Wanted]) -> dict[str, Refused]:
+        """The refusals by id; all are of one namespace. A schedule that exists does not count anew."""
+        often = {each.id: refusal for each in wanted if (refusal := self._too_often(each)) is not None}
+        others = [each for each in wanted if each.id not in often]
+        return often | (await self._judge_number(others) if others else {})
+
+    def _too_often(self, wanted: Wanted) -> Invalid | None:
+        recurrence = wanted.definition.recurrence
+        if not isinstance(recurrence, Every) or recurrence.seconds >= self._least_every:
+            return None
+        reason = f"every is at least {self._least_every} seconds in this deployment"
+        return Invalid(reason, field="every", value=recurrence.seconds)
+
+    async def _judge_number(self, wanted: Sequence[Wanted]) -> dict[str, Refused]:
+        count = await self._count(wanted[0].namespace, len(wanted))
+        room = max(self._pending - count.counted - count.added, 0)
+        if room >= len(wanted):
+            count.added += len(wanted)
+            return {}
+        there = await self._store.schedules.many([each.id for each in wanted])
+        fresh = list(dict.fromkeys(each.id for each in wanted if each.id not in there))
+        count.added += min(len(fresh), room)
+        reason = f"{self._pending:,} unfinished schedules are all that a namespace may have"
+        return {id: Conflict(reason, field="key") for id in fresh[room:]}
+
+    async def _count(self, namespace: str, more: int) -> _Count:
+        """The count, read again if it is old, or if it is not fresh and there seems to be no room."""
+        count = self._counts[namespace] = self._counts.get(namespace) or _Count()
+        full = count.counted + count.added + more > self._pending
+        fresh = max(_FULL_SECONDS if full else _FRESH_SECONDS, count.took / _COUNTING_SHARE)
+        if count.counting is None and time.monotonic() >= count.at + fresh:
+            count.counting = asyncio.create_task(self._look(namespace, count))
+        if count.counting is not None:
+            await asyncio.wait({count.counting}, timeout=_WAIT_SECONDS)
+        return count
+
+    async def _look(self, namespace: str, count: _Count) -> None:
+        began = time.monotonic()
+        added = count.added
+        try:
+            count.counted = await self._store.schedules.count_pending(namespace)
+            count.added -= added
+        except Unavailable:
+            pass  # what this request stores meets the same store
+        finally:
+            count.at = time.monotonic()
+            count.took = count.at - began
+            count.counting = None
+
 
 SCHEDULES = "/schedules"
 SCHEDULE = "/schedules/{key:str}"
@@ -58,7 +151,6 @@ KEY = Parameter(
     schema={"type": "string", "minLength": 1, "maxLength": 255},
     place="header",
 )
-
 _PREFIX = re.compile(r"[A-Za-z0-9\-_.~:]{0,255}")
 _FILTERS = (
     Parameter(name="prefix", description="Only keys that begin so.", schema={"type": "string"}),
@@ -73,7 +165,6 @@ _FILTERS = (
         repeated=True,
     ),
 )
-
 _SEGMENTS = {
     "key": {"type": "string", "pattern": f"^{KEY_RULE.pattern}$", "description": "The key of the schedule."},
     "timestamp": {"type": "string", "format": "date-time", "description": "The instant, as it was asked for."},

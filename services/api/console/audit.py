@@ -13,7 +13,7 @@ from services.api.http import paging, wire
 from services.api.http.rights import ADMIN, OWN_APP
 from services.api.http.routes import Parameter, Resource, Route
 from services.api.http.wire import Timestamp
-from shared.domain.accounts.roles import fold_namespace
+from shared.domain.accounts.apps import fold_namespace
 from shared.domain.console.audit import ActOutcome, AuditRecord
 from shared.domain.ids import read_uuid
 from shared.domain.instants import format_instant

@@ -1,52 +1,218 @@
-"""`/bulk-actions`: one act on all that a filter matches.
+"""`/bulk-actions`: one act on all that a filter matches. A request becomes an action, which is stored and noted for the
+audit; workers do it in pages.
 
-The maker of one needs the role of an operator over all that it may touch: over the app or the namespace that the filter
-names, or everywhere. Its maker sees it, and so does every caller with a role over the same.
+The maker of one needs the role of an operator over all that it may touch: over the app or the namespace that the
+filter names, or over everything.
 """
 
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from litestar import Request, Response
 from litestar.params import FromPath
-from msgspec.structs import replace
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import asdict, replace
 
-from services.api.console.bulk_action_view import (
-    BulkActionBody,
-    BulkActionView,
-    BulkFiguresView,
-    body_decoder,
-    bulk_action_view,
-    filter_of,
-    filter_view,
-)
-from services.api.console.bulk_drafts import BulkDrafts
 from services.api.http import paging, wire
-from services.api.http.dry_runs import is_dry_run
-from services.api.http.idempotency import idempotency_of
+from services.api.http.acts import current_record, note_change
+from services.api.http.errors import fresh_id
 from services.api.http.identity import caller_of
+from services.api.http.paging import idempotency_of, is_dry_run
 from services.api.http.rights import KNOWN
 from services.api.http.routes import DRY_RUN, Parameter, Resource, Route
-from services.api.http.strict_bodies import decode_body
+from services.api.http.wire import Timestamp, decode_body, hide
+from shared.domain.accounts.apps import EVERYWHERE, Role, read_namespace
 from shared.domain.accounts.callers import Caller
-from shared.domain.accounts.roles import EVERYWHERE, Role, read_namespace
+from shared.domain.clock.schedules import ScheduleState
 from shared.domain.console.audit import REASON_CHARACTERS
 from shared.domain.console.bulk_actions import (
+    OPEN_AT_ONCE,
     BulkAct,
     BulkAction,
     BulkFilter,
+    BulkState,
     check_filter,
     may_act,
     role_over,
 )
 from shared.domain.errors import Conflict, Forbidden, Invalid, NotFound
-from shared.domain.idempotency import Idempotency
-from shared.domain.ids import read_uuid
-from shared.flow.console.bulk import BulkFlow
-from shared.flow.console.figures import sum_stopped
-from shared.flow.jobs.figures import MoveFigures
+from shared.domain.ids import Idempotency, read_uuid
+from shared.domain.instants import EPOCH, format_instant, format_maybe
+from shared.domain.jobs.jobs import JobStatus
+from shared.flow.console.bulk import BulkFlow, sum_stopped
+from shared.flow.jobs.watch import MoveFigures
+from shared.runtime.clock import Clock
 from shared.store import Store
+
+# An empty text is refused: a filter that was meant must not match everything.
+_Text = Annotated[str, Meta(min_length=1)] | UnsetType
+
+
+class BulkFilterBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which things. Dead letters: of a `namespace` (`*` for all), a `key`, an `error`. Schedules: of a `namespace`,
+    with keys that begin with `prefix`, in a `state`, with a `label` (`team:billing`; of several, joined by commas, all
+    are needed); only those that fire are paused, and only paused ones resumed.
+    Jobs: of the app with this id, in a `status`, with exactly these `template` names, made `by` somebody. Without a
+    namespace, the caller's own. At least one of these is needed."""
+
+    namespace: _Text = UNSET
+    key: _Text = UNSET
+    error: _Text = UNSET
+    prefix: _Text = UNSET
+    state: ScheduleState | UnsetType = UNSET
+    label: _Text = UNSET
+    app: _Text = UNSET
+    status: JobStatus | UnsetType = UNSET
+    template: _Text = UNSET
+    by: _Text = UNSET
+
+
+class BulkActionBody(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """An act on all things that the filter matches, and its reason."""
+
+    act: BulkAct
+    filter: BulkFilterBody
+    reason: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 1_000})]
+    at_most: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(description="If more things match, nothing is done: 409 with the figure."),
+    ] = None
+
+
+class BulkFiguresView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The effect of a bulk action. `matched` ends at a million. For stopped jobs, `devicesNotReached` is the number of
+    devices that would get nothing, as far as the jobs are planned; `unplanned` jobs are not. Both are `null` for other
+    acts, and for over 500 jobs."""
+
+    act: BulkAct
+    filter: BulkFilterBody
+    matched: int
+    devices_not_reached: int | None
+    unplanned: int | None
+
+
+class BulkFailureView(Struct, frozen=True):
+    """A thing that could not be acted on, and why."""
+
+    id: str
+    reason: str
+
+
+class BulkActionView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A bulk action. `matched` were there when it was made; `done`, `skipped` (there was nothing to do) and `failed`
+    are what workers have told. They are a page short where a worker died in the middle of one. `failures` has at most
+    100. `redacted` says that the filter's error and the failures' reasons are left out: the caller is a viewer."""
+
+    id: str
+    act: BulkAct
+    filter: BulkFilterBody
+    reason: str
+    state: BulkState
+    matched: int
+    done: int
+    skipped: int
+    failed: int
+    failures: list[BulkFailureView]
+    failure: str
+    created_by: str
+    created_at: Timestamp
+    changed_at: Timestamp | None
+    ended_at: Timestamp | None
+    cancelled_by: str
+    redacted: bool = False
+
+
+body_decoder = msgspec.json.Decoder(BulkActionBody)
+
+
+def filter_of(body: BulkFilterBody) -> BulkFilter:
+    """The filter that is meant."""
+    return BulkFilter(**{name: value for name, value in asdict(body).items() if value is not UNSET})
+
+
+def filter_view(filter: BulkFilter) -> BulkFilterBody:
+    """The filter as it was asked for."""
+    return msgspec.convert({name: value for name, value in asdict(filter).items() if value}, BulkFilterBody)
+
+
+def bulk_action_view(action: BulkAction, *, personal: bool = True) -> BulkActionView:
+    """A bulk action as it is shown, without personal data unless `personal`: an error may hold what a target got."""
+    filter = action.filter if personal else replace(action.filter, error=hide(action.filter.error))
+    return BulkActionView(
+        id=action.id,
+        act=action.act,
+        filter=filter_view(filter),
+        reason=action.reason,
+        state=action.state,
+        matched=action.matched,
+        done=action.done,
+        skipped=action.skipped,
+        failed=action.failed,
+        failures=[
+            BulkFailureView(failure.id, failure.reason if personal else hide(failure.reason))
+            for failure in action.failures
+        ],
+        failure=action.failure,
+        created_by=action.created_by,
+        created_at=format_instant(action.created_at),
+        changed_at=format_maybe(action.changed_at),
+        ended_at=format_maybe(action.ended_at),
+        cancelled_by=action.cancelled_by,
+        redacted=not personal,
+    )
+
+
+class BulkDrafts:
+    """Drafts bulk actions, and starts them."""
+
+    def __init__(self, store: Store, flow: BulkFlow, clock: Clock) -> None:
+        self._store = store
+        self._flow = flow
+        self._clock = clock
+
+    async def draft(
+        self, act: BulkAct, filter: BulkFilter, caller: Caller, *, reason: str, at_most: int | None = None
+    ) -> BulkAction:
+        """The action. Raises `Conflict` where more match than its maker expects, or too many are underway."""
+        if await self._store.bulk_actions.count_open(caller.namespace, most=OPEN_AT_ONCE) == OPEN_AT_ONCE:
+            raise Conflict(f"{OPEN_AT_ONCE} bulk actions of yours are underway: wait for one of them, or cancel it")
+        matched = await self._flow.count(act, filter)
+        if at_most is not None and matched > at_most:
+            raise Conflict(f"{matched:,} match, which is more than {at_most:,}", field="atMost", value=matched)
+        now, now_ns = await self._flow.now(), self._clock.now_ns()
+        return BulkAction(
+            id=fresh_id(now_ns),
+            act=act,
+            filter=filter,
+            reason=reason,
+            matched=matched,
+            created_by=caller.name,
+            created_at=now,
+            created_ns=now_ns,
+            namespace=caller.namespace,
+            token_id=caller.token_id,
+            audit_id=current_record(),
+            leased_until=EPOCH,
+        )
+
+    async def start(self, action: BulkAction) -> BulkAction:
+        """Start the action, once the audit tells what it is about."""
+        filter = action.filter
+        await self._store.audit.describe(
+            action.audit_id, reason=action.reason, count=action.matched, app_id=filter.app, namespace=filter.namespace
+        )
+        note_change(None, {"act": action.act, "filter": filter_view(filter)})
+        return await self._flow.start(action)
+
+    async def find_underway(self, act: BulkAct, filter: BulkFilter, caller: Caller) -> BulkAction | None:
+        """An action of this caller that does the same and is not over."""
+        for action in await self._store.bulk_actions.list_open(caller.namespace, limit=OPEN_AT_ONCE):
+            if (action.act, action.filter, action.token_id) == (act, filter, caller.token_id):
+                return action
+        return None
+
 
 BULK_ACTIONS = "/bulk-actions"
 BULK_ACTION = "/bulk-actions/{action_id:str}"

@@ -9,18 +9,17 @@ import msgspec
 from litestar import Request, Response
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from services.api.accounts.namespaces import NAMESPACE, namespace_of
-from services.api.clock.dead_letters import LETTERS
-from services.api.console.bulk_actions import BULK_ACTIONS
-from services.api.console.bulk_drafts import BulkDrafts
+from services.api.accounts.apps import NAMESPACE, namespace_of
+from services.api.clock.occurrences import LETTERS
+from services.api.console.bulk_actions import BULK_ACTIONS, BulkDrafts
 from services.api.http import wire
 from services.api.http.acts import reason_of
 from services.api.http.identity import caller_of
 from services.api.http.rights import OPERATE_NAMESPACE
 from services.api.http.routes import Resource, Route
-from services.api.http.strict_bodies import decode_body
+from services.api.http.wire import decode_body
 from shared.domain.accounts.callers import Caller
-from shared.domain.clock.dead_letters import place_of
+from shared.domain.clock.occurrences import place_of
 from shared.domain.console.bulk_actions import BulkAct, BulkAction, BulkFilter
 from shared.flow.clock.schedules import ScheduleFlow
 from shared.store import Store

@@ -1,4 +1,4 @@
-"""`/processes`, `/queues` and `/minutes`: what runs, what waits for it, and what it did."""
+"""`/processes`, `/queues`, `/minutes` and `/settings`: the running processes, their queues, work and settings."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -9,15 +9,15 @@ from litestar import Request, Response
 from msgspec import Struct
 
 from services.api.http import paging, wire
-from services.api.http.rights import VIEW_ALL
+from services.api.http.rights import ADMIN, VIEW_ALL
 from services.api.http.routes import Parameter, Resource, Route
 from services.api.http.wire import Timestamp
-from shared.domain.console.minutes import MOST, MinuteCounts
-from shared.domain.console.processes import ProcessState, RunningProcess
-from shared.domain.console.queues import QueueState
+from shared.domain.console.processes import MOST, MinuteCounts, ProcessState, QueueState, RunningProcess
 from shared.domain.instants import format_instant
 from shared.flow.time import DatabaseTime
 from shared.runtime.cached import Cached
+from shared.runtime.configuration import list_settings
+from shared.runtime.settings import Settings
 from shared.store import Store
 
 _DEFAULT_MINUTES = 60
@@ -168,3 +168,33 @@ class ProcessesResource(Resource):
         asked = paging.read_integer(request, _MINUTES.name, most=MOST, default=_DEFAULT_MINUTES, rule=rule)
         since = await self._time.now() - timedelta(minutes=asked - 1)
         return wire.answer([minute_view(minute) for minute in await self._store.minutes.since(since)])
+
+
+class SettingView(Struct, frozen=True, kw_only=True):
+    """A setting. `value` and `default` are as a settings file has them, with secrets masked; `rare` ones few
+    deployments change. Which processes have other settings, `settingsDigest` of `/processes` tells."""
+
+    name: str
+    value: str
+    default: str
+    sentence: str
+    rare: bool
+
+
+class SettingsResource(Resource):
+    """The route that shows the settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    @Route(
+        "GET", "/settings", summary="List the settings of the API process that answers, with secrets masked.",
+        who=ADMIN, answers={HTTPStatus.OK: list[SettingView]},
+    )  # fmt: skip
+    async def list_settings(self) -> Response[bytes]:
+        return wire.answer(
+            [
+                SettingView(**{name: getattr(each, name) for name in SettingView.__struct_fields__})
+                for each in list_settings(self._settings)
+            ]
+        )

@@ -11,13 +11,12 @@ from litestar import Response
 from msgspec import Struct
 
 from services.api.http import errors, paging
-from services.api.http.dry_runs import is_dry_run
+from services.api.http.errors import current_request_id, fresh_id, header_text, sole_header
 from services.api.http.identity import Connection, caller_of, shown_by, way_of
-from services.api.http.ids import fresh_id
-from services.api.http.request_ids import current_request_id, header_text, sole_header
+from services.api.http.paging import is_dry_run
 from services.api.http.rights import NAMESPACE, OnBus
+from shared.domain.accounts.apps import fold_namespace
 from shared.domain.accounts.callers import Caller
-from shared.domain.accounts.roles import fold_namespace
 from shared.domain.console.audit import (
     OF_NAMESPACES,
     REASON_CHARACTERS,

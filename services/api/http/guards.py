@@ -1,27 +1,80 @@
-"""Guards before every route, whoever is asking: web pages of others are kept out, and answers are kept out of caches.
+"""Guards before every route: web pages of other sites are kept out, the requests of one namespace have a rate, and all
+bodies together have a limit of memory.
 
-A browser sends along what tells who somebody is, whichever page asked it to: a proxy's cookie, or on a laptop the mere
-fact of asking from it. So a request that changes something is refused when the browser says that another site made it.
-Programs send neither `Origin` nor `Sec-Fetch-Site`, and pass. A page whose own name was made to lead here (DNS
-rebinding) counts as the same site to its browser: it is told by its `Host`.
+The parts of a path reach their routes exactly as they were sent: a `%2F` and an empty part stay what they are.
 """
 
 import ipaddress
-from collections.abc import Sequence
-from urllib.parse import urlsplit
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import ceil
+from typing import Any
+from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 
+from litestar import Litestar
 from litestar.datastructures import Headers
 from litestar.enums import ScopeType
-from litestar.types import ASGIApp, HTTPResponseStartEvent, HTTPScope, Message, Receive, Scope, Send
+from litestar.exceptions import NotFoundException
+from litestar.types import ASGIApp, HTTPResponseStartEvent, HTTPScope, Message, Receive, ReceiveMessage, Scope, Send
 from msgspec import Struct
 
 from services.api.http import errors
-from services.api.http.errors import Misdirected
-from services.api.http.paths import without_slash
-from services.api.http.request_ids import header_values
-from shared.domain.errors import Forbidden
+from services.api.http.errors import Misdirected, header_values
+from shared.domain.accounts.callers import Caller
+from shared.domain.errors import Forbidden, TooMany, Unavailable
+from shared.domain.rates import Rate
 from shared.runtime.metrics import REQUESTS_REFUSED
 from shared.runtime.settings import ApiSettings
+
+_DATA = "="
+"""It precedes a part that is no fixed name of a route. An encoded part has no such character."""
+_END = f"/{_DATA}"
+
+
+@lru_cache(maxsize=256)
+def encode_path(raw: bytes) -> str:
+    """The path of a request, each part in one spelling."""
+    parts = raw.decode("latin-1").lstrip("/").split("/")
+    return "/" + "/".join(quote(unquote_to_bytes(part), safe="") or _DATA for part in parts)
+
+
+def encode_part(text: str) -> str:
+    """A text as a parameter in a path, even if a route has a fixed part with this spelling."""
+    return _DATA + quote(text, safe="")
+
+
+def without_slash(path: str) -> str:
+    """The encoded path without a slash at its end."""
+    return path.removesuffix(_END)
+
+
+def route_exactly(app: Litestar) -> None:
+    """Let the application's router take encoded paths, and give routes decoded parameters."""
+    find: Callable[..., tuple[Any, ...]] = app.asgi_router.handle_routing
+
+    def find_exactly(path: str, method: Any) -> tuple[Any, ...]:
+        handler, route, found, parameters, template = _find(find, path, method)
+        try:
+            return handler, route, found, {name: _decode(str(value)) for name, value in parameters.items()}, template
+        except UnicodeDecodeError:
+            raise NotFoundException from None
+
+    app.asgi_router.handle_routing = find_exactly  # type: ignore[assignment] # it would be cached by its arguments
+
+
+def _find(find: Callable[..., tuple[Any, ...]], path: str, method: Any) -> tuple[Any, ...]:
+    fixed = without_slash(path)
+    found = find(path=fixed or "/", method=method)
+    # A slash at the end says nothing, except in a parameter that may have slashes: the router begins it with one.
+    is_data = fixed != path and any(str(value).startswith("/") for value in found[3].values())
+    return find(path=path, method=method) if is_data else found
+
+
+@lru_cache(maxsize=256)
+def _decode(value: str) -> str:
+    return "/".join(unquote(part.removeprefix(_DATA), errors="strict") for part in value.removeprefix("/").split("/"))
+
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 # It tells strangers nothing but whether all is well, and orchestrators ask for it by a pod's address.
@@ -162,3 +215,84 @@ def _secure(message: HTTPResponseStartEvent) -> None:
     headers = list(message["headers"])
     present = {name.lower() for name, _ in headers}
     message["headers"] = headers + [(name, value) for name, value in _SECURITY_HEADERS if name not in present]
+
+
+_BURST_SECONDS = 2
+_STOPS = ("/pause", "/stop")
+_SLASHES_OF_A_THING = 2  # as in /schedules/{key}, and one more below /bus; a move of it has one more
+_NAMESPACES = 10_000
+
+
+class Limited:
+    """Middleware behind `IdentifyCaller`: refuses the requests of a namespace that sends too many."""
+
+    def __init__(self, app: ASGIApp, settings: ApiSettings, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._app = app
+        self._per_second = settings.requests_per_second
+        self._rate = Rate(self._per_second, burst=_BURST_SECONDS * self._per_second, keys=_NAMESPACES)
+        self._monotonic = monotonic
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = scope["state"].get("caller")
+        if isinstance(caller, Caller) and not _stops_something(scope):
+            wait = self._rate.wait(caller.namespace, self._monotonic())
+            if wait > 0:
+                reason = f"more than {self._per_second} requests a second of {caller.namespace}"
+                await errors.send(TooMany(reason, retry_after_seconds=ceil(wait)), send)
+                return
+        await self._app(scope, receive, send)
+
+
+def _stops_something(scope: Scope) -> bool:
+    """By method and path, because the route is not known yet. A schedule's key may be `pause` or `stop`."""
+    method, path = scope.get("method"), without_slash(scope["path"])
+    if method == "DELETE":
+        return True
+    slashes = _SLASHES_OF_A_THING + path.startswith("/bus/")
+    return method in {"POST", "PUT"} and path.endswith(_STOPS) and path.count("/") > slashes
+
+
+SMALL_BYTES = 64 * 2**10
+
+
+class Bodies:
+    """Middleware: counts the bodies that routes hold. A caller that brings more than there is room for is answered 503.
+
+    A body takes the room of its declared length when it begins: else several that come at once would take a part each,
+    and none would get in. So much of each body is always taken as most bodies have, for they are bounded by the number
+    of connections. Routes that pass a body on as it comes (`streams`) hold nothing.
+    """
+
+    def __init__(self, app: ASGIApp, limit_bytes: int) -> None:
+        self._app = app
+        self._limit = limit_bytes
+        self._held = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != ScopeType.HTTP:
+            await self._app(scope, receive, send)
+            return
+        held = received = 0
+        declared = _declared_bytes(scope)
+
+        async def receive_counted() -> ReceiveMessage:
+            nonlocal held, received
+            message = await receive()
+            if message["type"] == "http.request" and not scope["route_handler"].opt.get("streams"):
+                received += len(message["body"])
+                more = max(received, declared) - held
+                if held + more > SMALL_BYTES and self._held + more > self._limit:
+                    raise Unavailable("the bodies of other requests take all the room that there is for them")
+                held += more
+                self._held += more
+            return message
+
+        try:
+            await self._app(scope, receive_counted, send)
+        finally:
+            self._held -= held
+
+
+def _declared_bytes(scope: Scope) -> int:
+    declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+    return int(declared) if declared.isdigit() else 0

@@ -1,13 +1,7 @@
-"""Identity: which person or service a request comes from.
+"""Identity: the person or service that a request comes from.
 
-A person is named by `x-forwarded-email`, which is believed only when the peer itself is a trusted proxy: whoever can
-reach the port past the proxy could write that header. If an address proves too little, the proxy also shows a secret in
-`x-carillon-proxy-secret`. A service shows `Authorization: Bearer <token>`, of which only the SHA-256 is known here.
-Everything below a path with a route that is not for everybody asks for an identity first, so that a stranger learns
-nothing, not even which paths there are.
-
-Routemaster's clients show a token as the user name of basic auth, with any password. So do its routes take it, and they
-take nothing else. A token of the bus is known there and below `/bus` alone.
+A person is named by `x-forwarded-email`, which only a trusted proxy may set, or by a signed-in browser; a service
+shows a token. The last use of a token is known to the minute, and is written beside the requests.
 """
 
 import asyncio
@@ -17,19 +11,19 @@ import hmac
 import ipaddress
 import time
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
+import structlog
 from litestar.connection import ASGIConnection
 from litestar.datastructures import Headers
 from litestar.types import ASGIApp, Receive, Scope, Send
 from prometheus_client import Counter
 
 from services.api.http import errors
-from services.api.http.errors import BasicNeeded
-from services.api.http.ids import fresh_id
-from services.api.http.request_ids import header_text, header_values
-from services.api.http.token_uses import TokenUses
+from services.api.http.errors import BasicNeeded, fresh_id, header_text, header_values
+from shared.domain.accounts.apps import fold_email
 from shared.domain.accounts.callers import (
     Caller,
     Token,
@@ -42,33 +36,52 @@ from shared.domain.accounts.callers import (
     token_namespace,
     user_caller,
 )
-from shared.domain.accounts.roles import fold_email
 from shared.domain.errors import Conflict, Unauthorized, Unavailable
 from shared.outgoing.guard import Address, unmap
+from shared.runtime.cached import LINGER_SECONDS, Coalescer
 from shared.runtime.clock import Clock
-from shared.runtime.coalescer import LINGER_SECONDS, Coalescer
 from shared.runtime.metrics import SIGN_INS
 from shared.runtime.settings import ApiSettings
 from shared.store import Store
+
+log = structlog.get_logger(__name__)
+
+
+class TokenUses:
+    """Notes that tokens are used: of each one write at a time, and none while the last one is fresh."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._writes: dict[str, asyncio.Task[None]] = {}
+
+    def note(self, token: Token, now: datetime) -> None:
+        """Write in the background that this token is used now."""
+        if token.is_use_unnoted(now) and token.id not in self._writes:
+            write = asyncio.create_task(self._write(token, now))
+            self._writes[token.id] = write
+            write.add_done_callback(lambda _: self._writes.pop(token.id, None))
+
+    async def _write(self, token: Token, now: datetime) -> None:
+        try:
+            await self._store.tokens.note_use(token, now)
+        except Unavailable as error:
+            log.warning("the use of a token is not noted", token=token.id, reason=str(error))
+
 
 EMAIL_HEADER = "x-forwarded-email"
 PROXY_SECRET_HEADER = "x-carillon-proxy-secret"
 BUS = "bus"
 """The first part of the paths below which a token of the bus is known, shown as others are."""
-
 PATIENCE_SECONDS = 4.0
 """Clients of Routemaster, and many a load balancer, wait for five seconds."""
-
 SESSION = "session"
 """How a person proves who they are whose browser is signed in."""
-
 _SCHEME, _BASIC = "bearer", "basic"
 _CALLER = "caller"
 _SHOWN = "shown"
 _LOOK = "look"
 _TRUSTED_SECONDS = 1.0
 _ROOT = Caller(namespace=token_namespace("bus.root_key"), name="bus.root_key", is_admin=True, allowed_apps=frozenset())
-
 Connection = ASGIConnection[Any, Any, Any, Any]
 
 

@@ -14,14 +14,14 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from prometheus_client import Counter, Histogram
 
-from services.api.http.paths import encode_path
-from services.api.http.request_ids import (
+from services.api.http.errors import (
     REQUEST_ID_HEADER,
     bear_request_id,
     current_request_id,
     drop_request_id,
     sole_header,
 )
+from services.api.http.guards import encode_path
 from shared.runtime.metrics import HTTP_REQUEST_SECONDS, HTTP_REQUESTS
 from shared.runtime.tracing import TRACEPARENT, serve
 

@@ -1,11 +1,12 @@
-"""Pages of lists: `?limit=` and `?cursor=`, and the `Link` header that leads to the next one.
+"""Parameters of many routes: `?limit=` and `?cursor=` of a list, with the `Link` header that leads to the next page;
+`?dryRun=true`, which asks for figures alone; and `Idempotency-Key`, by which a request may be repeated.
 
-A cursor is a position in the order of the list, so a page stays what it is whatever is added or removed meanwhile.
-A page also ends where its items have 8 MB together: whoever reads on while there is a `Link` has seen them all.
+A request whose parameter only resembles `dryRun` must never be done in earnest.
 """
 
 import base64
 import binascii
+import hashlib
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -18,13 +19,14 @@ from litestar.connection import ASGIConnection
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from shared.domain.errors import Invalid
+from services.api.http.identity import Connection, caller_of
+from shared.domain.errors import Invalid, fold_name
+from shared.domain.ids import Idempotency, identify
 from shared.store.documents import Page
 
 MAX_LIMIT = 1_000
 PUBLIC_PATH = "public_path"
 """The key in the application's state for the path below which callers reach it."""
-
 E = TypeVar("E", bound=StrEnum)
 P = TypeVar("P")
 T = TypeVar("T")
@@ -120,3 +122,62 @@ def _check_storable(position: object) -> None:
             part.astimezone(UTC)
         elif isinstance(part, int):
             part.to_bytes(8, signed=True)
+
+
+DRY_RUN_NAME = "dryRun"
+_FOLDED = fold_name(DRY_RUN_NAME)
+
+
+def is_dry_run(connection: Connection) -> bool:
+    """Whether the request asks only for figures. Raises `Invalid` for a value other than true or false."""
+    return read_flag(connection, DRY_RUN_NAME)
+
+
+def means_dry_run(name: str) -> bool:
+    """Whether a name is `dryRun` in any spelling: `dry_run`, `dryrun`, `Dry-Run`."""
+    return fold_name(name) == _FOLDED
+
+
+def contains_dry_run(content: bytes) -> bool:
+    """Whether a body that no route reads contains such a name."""
+    return _FOLDED.encode() in content.replace(b"_", b"").replace(b"-", b"").lower()
+
+
+def check_metadata(metadata: dict[str, Any]) -> None:
+    """Raise `Invalid` for a dry run that would send: `dryRun` in another spelling, or neither true nor false."""
+    for key, value in metadata.items():
+        if means_dry_run(key) and key != DRY_RUN_NAME:
+            reason = f"invalid metadata: write {DRY_RUN_NAME} in place of {key!r}"
+            raise Invalid(reason, field=f"metadata.{key}", value=value)
+        if key == DRY_RUN_NAME and not isinstance(value, bool):
+            raise Invalid(f"invalid metadata: {key} must be true or false", field=f"metadata.{key}", value=value)
+
+
+KEY_CHARACTERS = 255
+_READ_BYTES = 2**20  # larger bodies are compared as they came: reading one holds the loop
+Sameness = tuple[str, str, bytes]
+"""The things that must be the same in a repeated request: what it is about, its query, and its body."""
+
+
+def idempotency_of(request: Request[Any, Any, Any], same: Sameness) -> Idempotency | None:
+    """The request's idempotency key, if any. It is used after the request was read, so that a mistake can be corrected
+    under the same key. Raises `Invalid` for a malformed key."""
+    keys = request.headers.getall("idempotency-key", [])
+    return read_key(keys, namespace=caller_of(request).namespace, same=same)
+
+
+def read_key(keys: list[str], *, namespace: str, same: Sameness) -> Idempotency | None:
+    """The key and digest that identify this request with an earlier one, if its caller gives a key. Raises `Invalid` if
+    the key is empty, too long, not printable, or one of several."""
+    if not keys:
+        return None
+    key = keys[0]
+    printable = key.isascii() and key.isprintable()
+    if len(keys) > 1 or not printable or not 1 <= len(key) <= KEY_CHARACTERS:
+        rule = f"one value of 1 to {KEY_CHARACTERS} printable ASCII characters"
+        raise Invalid(f"Idempotency-Key must be {rule}", field="Idempotency-Key", value=key)
+    about, query, body = same
+    digest = hashlib.sha256(b"\0".join([about.encode(), query.encode("utf-8", "replace"), body])).hexdigest()
+    if len(body) > _READ_BYTES:
+        return Idempotency(f"{namespace}/{key}", digest)
+    return identify(f"{namespace}/{key}", digest, f"{about}?{query}", body)

@@ -22,9 +22,9 @@ from litestar.types import Empty
 from msgspec import Struct
 
 from services.api.http.acts import record_act, remember_request
-from services.api.http.dry_runs import DRY_RUN_NAME, contains_dry_run, means_dry_run
 from services.api.http.errors import BadInput
 from services.api.http.identity import Connection
+from services.api.http.paging import DRY_RUN_NAME, contains_dry_run, means_dry_run
 from services.api.http.rights import OnBus, Who, permit
 from shared.domain.errors import Invalid, suggest
 

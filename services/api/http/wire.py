@@ -1,10 +1,7 @@
-"""Bodies on the wire: Marathon's reading of a body, and its way of writing one.
+"""Bodies on the wire: Marathon's reading of a body and its way of writing one; bodies that are read strictly; and
+bodies of many items, with an answer for each.
 
-A body is the first JSON value of the request, whatever its Content-Type; what follows it is ignored. Keys are matched
-without regard to case, `null` is the same as absent, and an integer is a literal one (`1.0` is none). Unknown keys are
-ignored, unless the kind forbids them, as those of routes do that Marathon did not have. A key that stands twice, a text
-with a NUL or half a surrogate pair, a number that 64 bits cannot keep or too deep a nesting is refused where it is
-read: the decoder leaves something in its place that `check_json` finds, and so names by its path.
+A strict body is one JSON value in UTF-8, in which an unknown field is an error that names the nearest known one.
 """
 
 import functools
@@ -13,30 +10,45 @@ import math
 import re
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, NoReturn, TypeVar
+from functools import lru_cache
+from http import HTTPStatus
+from io import BytesIO
+from itertools import islice
+from typing import Annotated, Any, NoReturn, Self, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
-from litestar import Response
+from litestar import Request, Response
 from litestar.status_codes import HTTP_200_OK, HTTP_204_NO_CONTENT
 from litestar.types import Receive, Scope, Send
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct, defstruct, inspect
+from msgspec.structs import astuple
 
-from services.api.http.dry_runs import means_dry_run
-from shared.domain.errors import Invalid, suggest
+from services.api.http.errors import STATUS
+from services.api.http.paging import means_dry_run
+from shared.domain.errors import Invalid, Refused, suggest
 from shared.domain.jobs.templates import INTEGERS, NotExact, Repeated, check_json
-from shared.domain.plain_words import describe_json_fault, is_exact, read_mistake
+from shared.domain.plain_words import (
+    JSON_DEPTH,
+    NOT_EXACT,
+    Types,
+    describe_json_fault,
+    find_json_fault,
+    is_deeper,
+    is_exact,
+    read_mistake,
+    types_of,
+    types_within,
+)
 
 JSON = "application/json; charset=UTF-8"
 NIL_UUID = "00000000-0000-0000-0000-000000000000"
-
 _SPACE = re.compile(r"[ \t\n\r]*")
 # Each may begin a list or an object, or a value in one: half a million of these keep everybody else waiting.
 _OPENING = 100_000
 _COMMAS = 250_000
-
 T = TypeVar("T", bound=Struct)
 
 
@@ -215,3 +227,185 @@ def _folded_names(kind: type[Struct]) -> dict[str, str]:
 
 
 Timestamp = Annotated[str, Meta(extra_json_schema={"format": "date-time", "examples": ["2026-12-24T14:00:00Z"]})]
+_INTEGERS = range(-(2**63), 2**64)
+_SURE_CHARACTERS = 18  # 64 bits keep any 18 digits
+M = TypeVar("M")
+
+
+class _Inexact(str):
+    """A number that would be another one after it was read."""
+
+    __slots__ = ()
+
+
+def decode_body(content: bytes, decoder: msgspec.json.Decoder[M], *, is_checked_later: bool = False) -> M:
+    """The body as the decoder's type. With `is_checked_later`, duplicate keys are found when the parts are read. Raises
+    `Invalid` with the field, if any."""
+    content = content.removeprefix(BOM_UTF8)
+    try:
+        content.decode()
+        body = decoder.decode(content)
+        if not is_checked_later:
+            _check_values(content, decoder.type)
+        return body
+    except UnicodeDecodeError:
+        raise Invalid("the body is not UTF-8") from None
+    except RecursionError:
+        raise Invalid("the body is nested too deeply") from None
+    except msgspec.ValidationError as error:
+        what, path = read_mistake(str(error), decoder.type)
+        raise Invalid(what, field=path or None) from None
+    except msgspec.DecodeError:
+        fault = find_json_fault(content.decode())
+        raise Invalid(f"the body is not JSON: {fault}" if content.strip() else "the body is empty") from None
+
+
+def _check_values(content: bytes, kind: Any) -> None:
+    """Raise `Invalid` if a key of the body has two values, because readers disagree about which one counts; if a number
+    in a field for any value would change; or if such a field is nested too deep. A part that is not read, such as a
+    payload, is passed on as it came."""
+    seen = is_deeper(content, JSON_DEPTH)
+
+    def note(pairs: list[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
+        nonlocal seen
+        seen = seen or len({key for key, _ in pairs}) < len(pairs)
+        return tuple(pairs)
+
+    def note_integer(text: str) -> str:
+        return text if len(text) <= _SURE_CHARACTERS else note_number(text, len(text) <= 20 and int(text) in _INTEGERS)
+
+    def note_number(text: str, is_kept: bool) -> str:
+        nonlocal seen
+        seen = seen or not is_kept
+        return text if is_kept else _Inexact(text)
+
+    whole = json.loads(
+        content,
+        object_pairs_hook=note,
+        parse_int=note_integer,
+        parse_float=lambda text: note_number(text, is_exact(text)),
+    )
+    if seen:
+        _check_objects(whole, types_of(kind), "")
+
+
+def _check_objects(value: Any, types: Types, path: str, depth: int = 1) -> None:
+    """Check an object (a tuple of pairs) or an array, and the values in it."""
+    own = [each for each in types if not isinstance(each, inspect.RawType)]
+    if not own:
+        return
+    if depth > JSON_DEPTH and isinstance(value, list | tuple):
+        raise Invalid(
+            f"the body is nested more than {JSON_DEPTH} deep", field=path.partition(".")[0].partition("[")[0] or None
+        )
+    if isinstance(value, _Inexact) and any(isinstance(each, inspect.AnyType) for each in own):
+        raise Invalid(f"{path or 'the body'} {NOT_EXACT}", field=path or None)
+    if isinstance(value, list):
+        for index, each in enumerate(value):
+            _check_objects(each, types_within(own, ""), f"{path}[{index}]", depth + 1)
+    elif isinstance(value, tuple):
+        counts = Counter(key for key, _ in value)
+        for key, inner in value:
+            name = f"{path}.{key}" if path else key
+            if counts[key] > 1:
+                raise Invalid(f"the body has the key {name!r} twice: remove one", field=name)
+            _check_objects(inner, types_within(own, key), name, depth + 1)
+
+
+NDJSON = "application/x-ndjson"
+ITEM_BYTES = 2 * 2**20
+"""The most for an item whose fields may have any names: one of millions of fields would hold the loop for a second."""
+_NDJSON_TYPES = frozenset({NDJSON, "application/ndjson", "application/jsonl", "application/x-jsonlines"})
+_lone_decoder = msgspec.json.Decoder(Raw)
+R = TypeVar("R", bound=Refused)
+
+
+class ItemError(Struct, frozen=True):
+    """The error in an item."""
+
+    reason: str
+    field: str | None
+
+    @classmethod
+    def of(cls, error: Refused) -> Self:
+        """The part of this error that is shown to callers."""
+        return cls(error.reason, error.field)
+
+
+class ItemsBody(Struct, frozen=True):
+    """The items of a request, each as its bytes."""
+
+    items: Sequence[bytes]
+    in_lines: bool
+
+    def answer(self, answers: Sequence[Struct], status: HTTPStatus = HTTPStatus.OK) -> Response[bytes]:
+        """These answers, in the form of the items."""
+        if not self.in_lines:
+            return answer(answers, status)
+        lines = msgspec.json.Encoder().encode_lines(answers)
+        return Response(lines, media_type=NDJSON, status_code=status)
+
+
+def read_items(request: Request[Any, Any, Any], content: bytes, *, most: int) -> ItemsBody:
+    """The items of a body. Raises `Invalid` if there are none, or more than `most`."""
+    content = content.removeprefix(BOM_UTF8)
+    in_lines = _is_ndjson(request, content)
+    items = _lines(content, most + 1) if in_lines else _elements(content, most + 1)
+    if not 1 <= len(items) <= most:
+        raise Invalid(f"1 to {most:,} items are needed", value=len(items) if len(items) <= most else f"over {most:,}")
+    return ItemsBody(items, in_lines)
+
+
+def read_lone_item(request: Request[Any, Any, Any], content: bytes) -> bytes | None:
+    """The body as the only item if it is an object and not declared as lines; else `None`."""
+    content = content.removeprefix(BOM_UTF8)
+    if _kind(request) in _NDJSON_TYPES or content.lstrip()[:1] != b"{":
+        return None
+    try:
+        return bytes(_lone_decoder.decode(content))
+    except (msgspec.DecodeError, RecursionError):
+        return content if len(_lines(content, 2)) == 1 else None
+
+
+def check_size(item: bytes) -> None:
+    """Raise `Invalid` for an item that is too large to be read at once."""
+    if len(item) > ITEM_BYTES:
+        raise Invalid(f"one of several takes {ITEM_BYTES:,} bytes at most")
+
+
+def without_frames(error: R) -> R:
+    """The error without its frames, which would keep the item in memory until all items are read."""
+    error.__context__ = None
+    return error.with_traceback(None)
+
+
+def status_of(error: Refused) -> HTTPStatus:
+    """The status of the answer to a single item with this error."""
+    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+
+
+def _is_ndjson(request: Request[Any, Any, Any], content: bytes) -> bool:
+    return _kind(request) in _NDJSON_TYPES or content.lstrip()[:1] == b"{"
+
+
+def _kind(request: Request[Any, Any, Any]) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _lines(content: bytes, most: int) -> list[bytes]:
+    """The first `most` non-empty lines. The others are not read, because a body may have millions."""
+    lines = islice(filter(bytes.strip, BytesIO(content)), most)
+    return [line.removesuffix(b"\n") for line in lines]
+
+
+def _elements(content: bytes, most: int) -> list[bytes]:
+    elements = astuple(decode_body(content, _decode_elements(most), is_checked_later=True))
+    return [bytes(element) for element in elements if element is not None]
+
+
+@lru_cache
+def _decode_elements(most: int) -> msgspec.json.Decoder[Struct]:
+    """A decoder of arrays that skips all elements after the first `most` without making objects, because a body may
+    have millions."""
+    fields = [(f"element_{number}", Raw, None) for number in range(most)]
+    return msgspec.json.Decoder(defstruct("Elements", fields, array_like=True))

@@ -13,21 +13,18 @@ from msgspec.structs import replace
 from services.api.accounts.apps import APP, app_of
 from services.api.http import wire
 from services.api.http.acts import note_name
-from services.api.http.dry_runs import is_dry_run
+from services.api.http.paging import is_dry_run
 from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
 from services.api.http.routes import DRY_RUN, Resource, Route
-from services.api.jobs.doers import doer_of
 from services.api.jobs.job_view import STATUS, JobState, state_of
-from services.api.jobs.move_figures import MoveFiguresView, answer_figures
+from services.api.jobs.moves import MoveFiguresView, answer_figures, doer_of
 from shared.domain.audience.zones import REST, describe_rest
 from shared.domain.errors import NotFound
 from shared.domain.ids import read_uuid
-from shared.domain.jobs.divisions import Step
-from shared.domain.jobs.groups import Group
+from shared.domain.jobs.batches import Totals
+from shared.domain.jobs.groups import Group, Step
 from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus
-from shared.domain.jobs.totals import Totals
-from shared.flow.jobs.groups import GroupFlow
-from shared.flow.jobs.jobs import JobFlow
+from shared.flow.jobs.moves import GroupFlow, JobFlow
 from shared.flow.jobs.watch import JobWatch
 from shared.store import Store
 

@@ -1,17 +1,27 @@
-"""The body of a job's POST, and the checks that it passes, in Marathon's order and with its words."""
+"""The body of `POST` of a job: Marathon's fields by Marathon's reading, and the fields of a job with an account.
 
-from typing import Annotated, Any
+A body without `lenient` has no unknown fields: a misspelt `filters` would send to everyone.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Protocol
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import asdict, fields
 
 from services.api.http import wire
-from services.api.http.dry_runs import check_metadata
+from services.api.http.paging import check_metadata
+from shared.domain.accounts.apps import App
 from shared.domain.audience.zones import NEXT_DAY, SKIP, check_strategy
 from shared.domain.errors import Invalid
 from shared.domain.ids import read_uuid
-from shared.domain.instants import LATEST, ns
-from shared.domain.jobs.jobs import NAME_CHARACTERS, check_job_name
+from shared.domain.instants import LATEST, ns, read_instant, read_wall_clock
+from shared.domain.jobs.batches import Receipt
+from shared.domain.jobs.groups import Notice
+from shared.domain.jobs.jobs import NAME_CHARACTERS, Job, check_job_name
+from shared.domain.jobs.templates import Template
 from shared.domain.messages.credentials import OnUnknown
 from shared.domain.messages.jobs import LARGEST_SHARE, Duplicates, Halt
 from shared.domain.messages.suppressions import LIST_CHARACTERS
@@ -21,7 +31,6 @@ _PROTOCOL = "s3://"
 _LATEST_NS = ns(LATEST)
 SOME_NS = 10**18  # in 2001; what is less today is seconds, milliseconds or microseconds
 _UNITS = {"seconds": 10**9, "milliseconds": 10**6, "microseconds": 10**3}
-
 _HALT = {
     "properties": {
         "share": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": Halt().share},
@@ -29,7 +38,6 @@ _HALT = {
     },
     "additionalProperties": False,
 }
-
 Nanoseconds = Meta(extra_json_schema={"format": "int64"})
 
 
@@ -242,3 +250,176 @@ def _check_unit(field: str, value: int) -> None:
 
 def _invalid(field: str, rule: str, value: Any) -> Invalid:
     return Invalid(f"invalid {field}: {rule}", field=field, value=value)
+
+
+class MessageCountsView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """How the messages of a job stand: `planned` is the sum of the states from `unsent` to `unknown`. `repeated` counts
+    second calls of messages whose first one may have succeeded. `heldOut` and `duplicates` are no part of `planned`:
+    recipients of a control group, and rows of the audience that repeat one before them."""
+
+    planned: int
+    unsent: int
+    sending: int
+    sent: int
+    delivered: int
+    read: int
+    failed: int
+    invalid: int
+    unknown: int
+    repeated: int
+    held_out: int
+    duplicates: int
+
+
+class JobQueueView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The work ahead of a job in its credential: so many running `jobs`, with so many `messages` that are unsent.
+    `startsIn` is in seconds, `null` where nobody can tell: the job is held or has ended, or its credential does not
+    send."""
+
+    jobs: int
+    messages: int
+    starts_in: float | None
+
+
+class AccountFigures(Struct, frozen=True, kw_only=True):
+    """How such a job stands in this `round`: its messages, the same as a `receipt`, what is ahead of it, and when it
+    ends, as far as anybody can tell. `options` are what it has of its own, by the names in the body of POST."""
+
+    round: int
+    messages: MessageCountsView
+    receipt: Receipt
+    queue: JobQueueView
+    ends_at: datetime | None
+    options: dict[str, Any]
+
+
+class MessageSampleView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A message by the template of one locale. It has the tag if recipients have values of their own, as in
+    `{{name}}`. `bytes` is its size as JSON; `content` is `null` if it is too long to be shown."""
+
+    locale: str
+    bytes: int
+    content: dict[str, Any] | None
+
+
+class AccountPreview(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The messages that a job with a credential would send, and when. So many `recipients` were counted who would be
+    called, in as much of the audience as there was time for: `exact` says that this was all, else the estimate takes
+    the rest to be like it. Messages to `malformed` addresses and to `suppressed` ones would never be called, nor
+    `unrendered` ones, which would be empty or too long; rows that are `repeated` get no message. With `unfilledTags`
+    the job would be stopped. `samples` are of the first 20 locales.
+
+    `queue` and `estimatedEnd` are estimates: they take the rate that the credential has now, and no other job to come.
+    `estimatedEnd` is in nanoseconds since the epoch; 0 where nobody can tell."""
+
+    exact: bool
+    recipients: int
+    estimated_recipients: int | None
+    malformed: int
+    suppressed: int
+    unrendered: int
+    repeated: int
+    columns: list[str]
+    unfilled_tags: list[str]
+    samples: list[MessageSampleView]
+    queue: JobQueueView
+    estimated_end: int
+
+
+class Foreseen(Struct, frozen=True):
+    """A preview; `None` where the job would fail over its file, as the `flaw` tells. There may be a flaw besides, and
+    `notices` of what is probably a mistake."""
+
+    preview: AccountPreview | None
+    flaw: Invalid | None = None
+    notices: Sequence[Notice] = ()
+
+
+class OwnFields(Struct, frozen=True, kw_only=True):
+    """The fields that such a job has besides those of all jobs, by the names in `Job`."""
+
+    service: str
+    credential_id: str
+    table_kind: str
+    options: dict[str, Any]
+
+
+class AccountJobs(Protocol):
+    """Reads and shows what such jobs have of their own. All raise `Unavailable`."""
+
+    async def read(self, app: App, names: tuple[str, ...], body: JobBody) -> tuple[list[Template], OwnFields]:
+        """The templates, and what the body says of the job's own. Raises `Invalid`, and `Conflict` if the account sends
+        nothing now: all that can be known to be wrong with the account, the templates and the table."""
+
+    async def confirm(self, job: Job) -> None:
+        """Look at the account once more, now that the job is stored: its deletion may not have seen the job. Raises
+        `Conflict` where it is gone."""
+
+    async def foresee(self, job: Job, *, seconds: float) -> Foreseen:
+        """The messages of a job that is not stored and has its templates. Its recipients are counted for so many
+        seconds at most."""
+
+    async def measure(self, job: Job, *, exact: bool) -> AccountFigures:
+        """How the job stands, at most a second ago while it is open; now, if that must be `exact`. In another round
+        than the job's where it has been taken up again since it was read."""
+
+
+_ANSWERED = frozenset(
+    [
+        "totalBatches",
+        "completedBatches",
+        "totalUsers",
+        "completedUsers",
+        "totalTokens",
+        "completedTokens",
+        "dbPageSize",
+        "completedAt",
+        "createdBy",
+        "app",
+        "appId",
+        "jobGroupId",
+        "templateName",
+        "status",
+        "feedbacks",
+        "controlGroupCsvPath",
+        "createdAt",
+        "updatedAt",
+        "statusEvents",
+    ]
+)
+"""Marathon's Go client sends these too, as it writes all fields of a job."""
+
+
+def read_body(content: bytes, *, lenient: bool) -> JobBody:
+    """Read a job's body. Unless `lenient`, an unknown field is `Invalid`, and so is one that only jobs with a
+    credential have."""
+    raw = wire.first_value(content)
+    if lenient:
+        push = wire.object_of(raw, PushBody, _read_instants)
+        return wire.object_of(raw, JobBody, _read_instants) if push.credential else JobBody(**asdict(push))
+    wire.check_keys(raw, wire.names_of(JobBody), _ANSWERED)
+    body = wire.object_of(raw, JobBody, _read_instants)
+    if not body.credential:
+        _check_push(body)
+    return body
+
+
+def _read_instants(fields: dict[str, Any]) -> None:
+    """Replace instants in text by nanoseconds. A union of types would reach the clients, which are generated from
+    these."""
+    for name in ("startsAt", "expiresAt"):
+        text = fields.get(name)
+        if isinstance(text, str):
+            read = read_wall_clock if name == "startsAt" and fields.get("localized") is True else read_instant
+            at = ns(read(text, field=name)) if text else 0
+            if text and at < SOME_NS:
+                raise Invalid("it must lie in the future", field=name, value=text)
+            fields[name] = at
+
+
+def _check_push(body: JobBody) -> None:
+    """A generated client sends every field that has a default."""
+    of_push, unset = wire.names_of(PushBody), JobBody()
+    for field in fields(body):
+        if field.encode_name not in of_push and getattr(body, field.name) != getattr(unset, field.name):
+            raise Invalid(f"{field.encode_name} needs a credential: a push job has none", field=field.encode_name)

@@ -15,8 +15,8 @@ from services.api.http.identity import caller_of
 from services.api.http.rights import KNOWN
 from services.api.http.routes import Parameter, Resource, Route
 from services.api.jobs.job_view import WITH_FAILURE, JobState, JobView, fold_zones, listed_views, redact
+from shared.domain.accounts.apps import Role
 from shared.domain.accounts.callers import Caller
-from shared.domain.accounts.roles import Role
 from shared.domain.errors import Forbidden, Invalid
 from shared.domain.ids import read_uuid
 from shared.domain.instants import read_instant
@@ -24,7 +24,7 @@ from shared.domain.jobs.jobs import Job, JobStatus
 from shared.flow.jobs.watch import JobWatch
 from shared.store import Store
 from shared.store.documents import Page
-from shared.store.jobs.job_documents import place_of_job
+from shared.store.jobs.jobs import place_of_job
 
 APPS_AT_ONCE = 20
 """The most apps whose jobs stand in one list."""

@@ -1,25 +1,30 @@
-"""A job as clients see it: Marathon's fields with its types, and beside them the parts that the sums are made of."""
+"""A job as clients see it: Marathon's fields with its types, beside them Carillon's own parts, and the answers that
+show one job.
+"""
 
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from http import HTTPStatus
 from typing import Any
 
+from litestar import Response
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from services.api.accounts.apps import AppView, app_view
+from services.api.http import wire
 from services.api.http.wire import hide
-from services.api.jobs.account_jobs import AccountFigures, JobQueueView, MessageCountsView
+from services.api.jobs.job_body import AccountFigures, AccountJobs, JobQueueView, MessageCountsView
 from shared.domain.accounts.apps import App
 from shared.domain.instants import ns
-from shared.domain.jobs.batches import Receipt
+from shared.domain.jobs.batches import Receipt, Totals
 from shared.domain.jobs.groups import Group
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.progress import Progress
-from shared.domain.jobs.totals import Totals
-from shared.flow.jobs.watch import JobMeasure
+from shared.flow.jobs.watch import JobMeasure, JobWatch
+from shared.store import Store
 
 # A job that waits, runs or is completed has the empty status; `completedAt` tells the last of them apart.
 STATUS: dict[JobStatus, str] = {
@@ -349,3 +354,34 @@ def _id(job: Job, *names: str) -> str:
 def _zones(group: Group) -> list[ZoneView]:
     pairs = zip(group.zones, group.job_ids, strict=True)
     return [ZoneView(zone=each.zone, job_id=job_id, starts_at=each.starts_at) for each, job_id in pairs]
+
+
+class JobAnswers:
+    """Answers with jobs. The figures of an open one are up to a second old."""
+
+    def __init__(self, store: Store, watch: JobWatch, account_jobs: AccountJobs) -> None:
+        self._store = store
+        self._watch = watch
+        self._account_jobs = account_jobs
+
+    async def show(
+        self,
+        job: Job,
+        app: App,
+        group: Group | None = None,
+        *,
+        personal: bool = True,
+        exact: bool = False,
+        status: HTTPStatus = HTTPStatus.OK,
+    ) -> Response[bytes]:
+        """The job and its progress, without personal data unless `personal`; `exact` is as of this moment what the
+        ledger tells of its messages."""
+        figures = await self._account_jobs.measure(job, exact=exact) if job.credential_id else None
+        # A job that was taken up again in between sends, and its state must say so.
+        while figures and figures.round != job.round and (now := await self._store.jobs.view(job.key)) is not None:
+            job, figures = now, await self._account_jobs.measure(now, exact=exact)
+        measured = (await self._watch.measure([job]))[job.id]
+        view = job_view(job, app, measured.totals, group, progress=measured.progress)
+        if figures is not None:
+            view = with_account(view, figures)
+        return wire.answer(view if personal else redact(view), status)

@@ -1,36 +1,67 @@
-"""`/apps/{appId}/jobs`: push jobs."""
+"""`/apps/{appId}/jobs`: push jobs, the parameters of their routes, and their batches."""
 
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
 from litestar import Request, Response
 from litestar.params import FromPath
-from msgspec import UNSET
+from msgspec import UNSET, Meta, Struct
 from msgspec.structs import replace
 
 from services.api.accounts.apps import APP, app_of
 from services.api.http import paging, wire
 from services.api.http.acts import note_name
-from services.api.http.idempotency import idempotency_of
 from services.api.http.identity import caller_of
+from services.api.http.paging import idempotency_of
 from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
-from services.api.http.routes import Resource, Route
+from services.api.http.routes import Parameter, Resource, Route
+from services.api.http.wire import Timestamp
 from services.api.jobs import job_body
-from services.api.jobs.job_answers import JobAnswers
 from services.api.jobs.job_draft import JobDrafts
-from services.api.jobs.job_parameters import EXACT, KEY, NAMED, TEMPLATE, JobPosition
-from services.api.jobs.job_view import JobView, job_view, listed_views, redact
+from services.api.jobs.job_view import JobAnswers, JobView, job_view, listed_views, redact
 from shared.domain.accounts.apps import App, check_not_deleting
 from shared.domain.errors import Conflict, Invalid, NotFound
-from shared.domain.idempotency import Idempotency
-from shared.domain.ids import read_uuid
+from shared.domain.ids import Idempotency, read_uuid
+from shared.domain.instants import format_instant, format_maybe
+from shared.domain.jobs.batches import Batch, BatchStatus, Totals, top
 from shared.domain.jobs.groups import Group, zone_jobs
 from shared.domain.jobs.jobs import Job
-from shared.domain.jobs.totals import Totals
-from shared.flow.jobs.groups import GroupFlow
-from shared.flow.jobs.jobs import JobFlow
+from shared.domain.jobs.progress import POINTS
+from shared.flow.jobs.moves import GroupFlow, JobFlow
 from shared.flow.jobs.watch import JobWatch
 from shared.store import Store
+
+TEMPLATE = Parameter(
+    name="template",
+    description="The name of the templates to send; of several, joined by commas, each user gets one.",
+    schema={"type": "string", "minLength": 1},
+    required=True,
+)
+NAMED = Parameter(
+    name="template",
+    description="Only jobs with exactly these names.",
+    schema={"type": "string"},
+    may_be_empty=True,  # as in Marathon: no filter
+)
+KEY = Parameter(
+    name="Idempotency-Key",
+    description="A repeated request with the same key is answered with the job that the first one made.",
+    schema={"type": "string", "minLength": 1, "maxLength": 255},
+    place="header",
+)
+EXACT = Parameter(
+    name="exact",
+    description="`true`: what is told of the job's messages is read now; otherwise it may be a second old.",
+    schema={"type": "boolean"},
+)
+
+
+class JobPosition(Struct, frozen=True, array_like=True):
+    """The place of a job in the list of its app's."""
+
+    created_at: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    id: str
+
 
 JOBS = APP + "/jobs"
 JOB = JOBS + "/{job_id:str}"
@@ -149,3 +180,94 @@ async def job_of(store: Store, app_id: str, job_id: str) -> tuple[App, Job]:
         raise NotFound("the app has no job with this id", field="jobId", value=job_id)
     note_name("job", job.title)
     return app, job
+
+
+_STATE = Parameter(
+    name="state", description="Only those in this state.", schema={"enum": [status.value for status in BatchStatus]}
+)
+
+
+class BatchView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A batch of a job. `planned` counts its devices as far as they are known, `attempts` how often a worker took it.
+    `error` is the reason that most of its failures have, once it has failed. `reasons` tells failed and skipped ones
+    apart by why."""
+
+    ordinal: int
+    state: BatchStatus
+    zone: str
+    planned: int
+    sent: int
+    failed: int
+    skipped: int
+    held_out: int
+    unknown: int
+    attempts: int
+    error: str
+    reasons: dict[str, int]
+    changed_at: Timestamp | None
+
+
+class RatePointView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The recipients a second from `at` on, until the next point."""
+
+    at: Timestamp
+    per_second: float
+
+
+class RateView(Struct, frozen=True):
+    """How fast a job went: at most 120 points of like length. It is empty for a job that was closed by 0.1.0."""
+
+    points: list[RatePointView]
+
+
+class BatchesResource(Resource):
+    """The routes of a job's batches."""
+
+    def __init__(self, store: Store, watch: JobWatch) -> None:
+        self._store = store
+        self._watch = watch
+
+    @Route(
+        "GET", JOB + "/batches", summary="List the batches of a job, in their order.",
+        who=VIEW_APP, answers={HTTPStatus.OK: list[BatchView]}, problems=(HTTPStatus.NOT_FOUND,),
+        parameters=(_STATE,), paged=True,
+    )  # fmt: skip
+    async def list_job_batches(
+        self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
+    ) -> Response[bytes]:
+        asked = paging.read_page(request, int)
+        status = paging.read_choice(request, "state", BatchStatus, "state is one of")
+        _, job = await job_of(self._store, app_id, job_id)
+        after = -1 if asked.after is None else asked.after
+        batches = await self._store.batch_sums.page(job.key, status=status, after=after, limit=asked.limit)
+        headers = paging.links(request, asked, batches, lambda batch: batch.ordinal)
+        return wire.answer([_batch_view(batch, job) for batch in batches], headers=headers)
+
+    @Route(
+        "GET", JOB + "/rate", summary=f"Tell how fast a job went, in at most {POINTS} points.",
+        who=VIEW_APP, answers={HTTPStatus.OK: RateView}, problems=(HTTPStatus.NOT_FOUND,),
+    )  # fmt: skip
+    async def get_job_rate(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
+        _, job = await job_of(self._store, app_id, job_id)
+        chart = await self._watch.read_chart(job)
+        points = [RatePointView(at=format_instant(point.at), per_second=point.per_second) for point in chart]
+        return wire.answer(RateView(points))
+
+
+def _batch_view(batch: Batch, job: Job) -> BatchView:
+    receipt = batch.receipt
+    return BatchView(
+        ordinal=batch.ordinal,
+        state=batch.status,
+        zone=job.zone,
+        planned=batch.size,
+        sent=receipt.sent,
+        failed=receipt.failed,
+        skipped=receipt.skipped,
+        held_out=receipt.held_out,
+        unknown=receipt.unknown,
+        attempts=batch.attempts,
+        error=next(iter(top(receipt.reasons)), "") if batch.has_failed else "",
+        reasons=receipt.reasons,
+        changed_at=format_maybe(batch.changed_at),
+    )

@@ -1,26 +1,52 @@
-"""The moves of a job: pause, resume and stop; and its deletion, once it has ended."""
+"""The moves of a job: pause, resume and stop; their dry runs; and the deletion of a job that has ended."""
 
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 from litestar import Request, Response
 from litestar.params import FromPath
+from msgspec import Struct
 
 from services.api.http import wire
-from services.api.http.dry_runs import is_dry_run
+from services.api.http.identity import Connection, caller_of
+from services.api.http.paging import is_dry_run
 from services.api.http.rights import OPERATE_APP
 from services.api.http.routes import DRY_RUN, Resource, Route
-from services.api.jobs.doers import doer_of
-from services.api.jobs.job_answers import JobAnswers
-from services.api.jobs.job_view import JobView
+from services.api.jobs.job_view import JobAnswers, JobView
 from services.api.jobs.jobs import JOB, job_of
-from services.api.jobs.move_figures import MoveFiguresView, answer_figures
 from shared.domain.errors import Forbidden
-from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job
-from shared.flow.jobs.jobs import JobFlow
-from shared.flow.jobs.removal import REQUEST_SECONDS, JobRemoval
+from shared.domain.jobs.events import Doer
+from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus
+from shared.flow.jobs.moves import JobFlow
+from shared.flow.jobs.retention import REQUEST_SECONDS, JobRemoval
+from shared.flow.jobs.watch import sum_unsent
 from shared.store import Store
+
+
+def doer_of(connection: Connection) -> Doer:
+    """The caller behind a request."""
+    caller = caller_of(connection)
+    return Doer("token" if caller.is_service else "user", caller.name)
+
+
+class MoveFiguresView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The effect of a move: so many `jobs` would be moved. `devicesNotReached` have got nothing yet, as far as these
+    jobs are planned; `unplanned` of them are not planned to their end."""
+
+    jobs: int
+    devices_not_reached: int | None
+    unplanned: int | None
+
+
+async def answer_figures(store: Store, jobs: Sequence[Job], movable: AbstractSet[JobStatus]) -> Response[bytes]:
+    """The figures of those of these jobs whose status allows the move."""
+    told = await sum_unsent(store, [job for job in jobs if job.status in movable])
+    view = MoveFiguresView(jobs=told.jobs, devices_not_reached=told.devices_not_reached, unplanned=told.unplanned)
+    return wire.answer(view)
+
 
 _move = partial(
     Route, "PUT", who=OPERATE_APP, answers={HTTPStatus.OK: (JobView, MoveFiguresView)},

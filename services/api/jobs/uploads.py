@@ -1,25 +1,37 @@
-"""`/uploadurl` and `/uploads`: how clients bring files with audiences.
+"""`/uploadurl`, `/uploads` and `/apps/{appId}/uploads`: the ways by which clients bring files with audiences.
 
-A client puts files into S3 itself; where they lie in a folder, this API takes them.
+A client puts a file straight into S3 by a signed URL; where S3 is out of its reach, it sends the file in numbered
+parts through this API.
 """
 
+import asyncio
 import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
 from litestar import Request, Response
 from litestar.params import FromPath
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
+from services.api.accounts.apps import app_of
 from services.api.http import paging, wire
 from services.api.http.acts import UNRECORDED
-from services.api.http.rights import EVERYBODY, KNOWN
+from services.api.http.identity import caller_of
+from services.api.http.rights import EVERYBODY, KNOWN, OPERATE_APP
 from services.api.http.routes import Parameter, Resource, Route
 from shared.blobs import Blobs, Uploads
+from shared.domain.accounts.apps import check_not_deleting
+from shared.domain.errors import Invalid, TooMany, Unavailable
+from shared.domain.ids import read_uuid
+from shared.domain.jobs.uploads import MAX_BYTES, MAX_PART_BYTES, MAX_PARTS, MIN_PART_BYTES, FileUpload
+from shared.flow.jobs.uploads import UploadFlow
 from shared.runtime.clock import Clock
+from shared.store import Store
 
 _SECONDS = 300
-
 EXPIRES = Parameter(name="expires", description="As it was given.", schema={"type": "string"}, required=True)
 SIGNATURE = Parameter(name="signature", description="As it was given.", schema={"type": "string"}, required=True)
 
@@ -75,3 +87,147 @@ class UploadsResource(Resource):
             max_bytes=self.max_file_bytes,
         )
         return wire.empty()
+
+
+UPLOADS = "/apps/{app_id:str}/uploads"
+UPLOAD = UPLOADS + "/{upload_id:str}"
+CSV = "text/csv"
+PARTS_AT_ONCE = 8
+"""How many parts a process takes at the same time: each is in memory until it is stored."""
+PARTS_OF_A_CALLER = 4
+"""How many of them may be one caller's: whoever sends slowly keeps others waiting."""
+PART_SECONDS = 120.0
+"""How long a part may take to come: 8 MiB at some 70 KB a second."""
+_SEGMENTS = {"upload_id": {"type": "string", "format": "uuid", "description": "The id of the upload."}}
+_PART = Parameter(
+    name="part",
+    description="The number of the part. The first one begins the upload; after it, the others come in any order.",
+    schema={"type": "integer", "minimum": 1, "maximum": MAX_PARTS},
+    required=True,
+)
+_UPLOAD = Parameter(
+    name="upload",
+    description="Which upload it belongs to. The first part may choose the id: then it can be repeated without a "
+    "second upload.",
+    schema={"type": "string", "format": "uuid"},
+    may_be_empty=True,  # begins an upload
+)
+
+
+class UploadCompletion(wire.Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The completion of an upload."""
+
+    bytes: Annotated[
+        int | None, Meta(description="How many bytes it has: nothing is completed where it has not so many.")
+    ] = None
+
+
+class UploadPartView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A part that is stored, and the upload that it belongs to."""
+
+    upload_id: str
+    number: int
+    bytes: int
+
+
+class UploadView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """An upload, and the `bytes` and `lines` (the header among them) that it has so far. A job can name its `csvPath`
+    once it is `completed`; it is empty until then."""
+
+    id: str
+    app_id: str
+    completed: bool
+    csv_path: str
+    bytes: int
+    lines: int
+    parts: list[UploadPartView]
+
+
+class PartUploadsResource(Resource):
+    """The routes of uploads in parts."""
+
+    def __init__(self, store: Store, flow: UploadFlow) -> None:
+        self._store = store
+        self._flow = flow
+        self._underway: Counter[str] = Counter()
+
+    @Route(
+        "PUT", UPLOADS,
+        summary=f"Take a part of a CSV file of up to {MAX_BYTES:,} bytes. All but the last have {MIN_PART_BYTES:,} to "
+        f"{MAX_PART_BYTES:,} bytes.",
+        act=UNRECORDED, who=OPERATE_APP, body=str, body_media=(CSV,), answers={HTTPStatus.OK: UploadPartView},
+        problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), parameters=(_PART, _UPLOAD),
+        max_body_bytes=MAX_PART_BYTES,
+    )  # fmt: skip
+    async def put_upload_part(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
+        rule = f"part is an integer from 1 to {MAX_PARTS}"
+        number = paging.read_integer(request, _PART.name, most=MAX_PARTS, default=0, rule=rule)
+        if not number:
+            raise Invalid(rule, field=_PART.name)
+        named = paging.first(request, _UPLOAD.name)
+        upload_id = read_uuid(named, field=_UPLOAD.name) if named else str(uuid.uuid4())
+        app = await app_of(self._store, app_id)
+        check_not_deleting(app, app.id)
+        caller = caller_of(request)
+        with self._make_room(caller.namespace):
+            content = await _read_part(request)
+            part = await self._flow.put_part(app.id, upload_id, number, content, by=caller.name)
+        return wire.answer(UploadPartView(upload_id=upload_id, number=number, bytes=part.size))
+
+    @Route(
+        "GET", UPLOAD, summary="Show an upload: which parts of it are there.",
+        who=OPERATE_APP, answers={HTTPStatus.OK: UploadView}, problems=(HTTPStatus.NOT_FOUND,), segments=_SEGMENTS,
+    )  # fmt: skip
+    async def get_upload(self, app_id: FromPath[str], upload_id: FromPath[str]) -> Response[bytes]:
+        upload_id = read_uuid(upload_id, field="uploadId")
+        upload = await self._flow.require(read_uuid(app_id, field="appId"), upload_id)
+        return wire.answer(_view(upload, upload_id))
+
+    @Route(
+        "POST", UPLOAD + "/complete", summary="Make the parts of an upload a file that jobs can read.",
+        act="upload.complete", who=OPERATE_APP, body=UploadCompletion, body_required=False,
+        answers={HTTPStatus.OK: UploadView}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), segments=_SEGMENTS,
+    )  # fmt: skip
+    async def complete_upload(
+        self, request: Request[Any, Any, Any], app_id: FromPath[str], upload_id: FromPath[str]
+    ) -> Response[bytes]:
+        content = await request.body()
+        body = wire.read(content, UploadCompletion) if content.strip() else UploadCompletion()
+        upload_id = read_uuid(upload_id, field="uploadId")
+        upload = await self._flow.complete(read_uuid(app_id, field="appId"), upload_id, size=body.bytes)
+        return wire.answer(_view(upload, upload_id))
+
+    @contextmanager
+    def _make_room(self, namespace: str) -> Iterator[None]:
+        """Reserve memory for a part of this caller. Raises `TooMany` before anything of the part is read."""
+        if self._underway.total() >= PARTS_AT_ONCE:
+            raise TooMany(f"{PARTS_AT_ONCE} parts of files are underway in this process", retry_after_seconds=1)
+        if self._underway[namespace] >= PARTS_OF_A_CALLER:
+            raise TooMany(f"{PARTS_OF_A_CALLER} parts of this caller are underway already", retry_after_seconds=1)
+        self._underway[namespace] += 1
+        try:
+            yield
+        finally:
+            self._underway[namespace] -= 1
+            self._underway += Counter()  # forgets who has none
+
+
+async def _read_part(request: Request[Any, Any, Any]) -> bytes:
+    """The content of a part. Raises `Unavailable` if it takes too long to come."""
+    try:
+        async with asyncio.timeout(PART_SECONDS):
+            return await request.body()
+    except TimeoutError:
+        raise Unavailable(f"the part did not come within {PART_SECONDS:g} s") from None
+
+
+def _view(upload: FileUpload, upload_id: str) -> UploadView:
+    return UploadView(
+        id=upload_id,
+        app_id=upload.app_id,
+        completed=upload.completed,
+        csv_path=upload.path if upload.completed else "",
+        bytes=upload.size,
+        lines=upload.lines,
+        parts=[UploadPartView(upload_id=upload_id, number=number, bytes=part.size) for number, part in upload.in_order],
+    )

@@ -1,11 +1,13 @@
-"""`/callbacks/{credentialId}`: what providers tell later of messages. Anybody may call; the provider's signature says
-who is heard.
+"""`/callbacks/{credentialId}`: what providers tell later of messages.
 
-Little can be taken from others: the credential must exist before a byte of the body is read, a body must come soon, and
-so many callbacks at once are all that a process works on, half of them for one app (`callback_rooms`). A provider that
-finds no room is told to come again, and all of them do.
+Anyone on the network may call; the signature decides. So callbacks have a room of their own, in which a slow caller
+loses its place to the next one.
 """
 
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -18,16 +20,65 @@ from services.api.http import wire
 from services.api.http.acts import UNRECORDED
 from services.api.http.rights import EVERYBODY
 from services.api.http.routes import Resource, Route
-from services.api.messages.callback_rooms import AppPlaces, SlowBodies
-from shared.domain.errors import Invalid, NotFound
+from shared.domain.errors import Invalid, NotFound, Unavailable
 from shared.domain.ids import read_uuid
-from shared.flow.messages.callbacks import CallbackFlow
-from shared.providers.callbacks import MOST_BYTES, CallbackRequest
+from shared.flow.messages.receipts import CallbackFlow
+from shared.providers.base import MOST_BYTES, CallbackRequest
+
+
+class SlowBodies:
+    """Bodies on their way, so many at `most`, each for so many `seconds`."""
+
+    def __init__(self, *, most: int, seconds: float) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._reading: dict[asyncio.Timeout, str] = {}
+
+    async def read(self, app_id: str, body: Awaitable[bytes]) -> bytes:
+        """The body of a request to this app. Raises `Unavailable` where it takes too long to come."""
+        if len(self._reading) >= self._most:
+            self._end_one()
+        limit = asyncio.timeout(self._seconds)
+        try:
+            async with limit:
+                self._reading[limit] = app_id
+                return await body
+        except TimeoutError:
+            raise Unavailable("the body did not come soon enough") from None
+        finally:
+            self._reading.pop(limit, None)
+
+    def _end_one(self) -> None:
+        """Drop the oldest body of the app with the most."""
+        (app_id, _), *_ = Counter(self._reading.values()).most_common(1)
+        oldest = next(limit for limit, owner in self._reading.items() if owner == app_id)
+        del self._reading[oldest]
+        oldest.reschedule(asyncio.get_running_loop().time())
+
+
+class AppPlaces:
+    """Work that goes on for apps, so much at `most`, half of it for one app."""
+
+    def __init__(self, *, most: int) -> None:
+        self._most = most
+        self._taken: Counter[str] = Counter()
+
+    @contextmanager
+    def take(self, app_id: str) -> Iterator[None]:
+        """A place for one more. Raises `Unavailable` where there is none."""
+        if self._taken.total() >= self._most or self._taken[app_id] >= self._most // 2:
+            raise Unavailable("callbacks come faster than they can be stored")
+        self._taken[app_id] += 1
+        try:
+            yield
+        finally:
+            self._taken[app_id] -= 1
+            self._taken += Counter()  # forgets who has none
+
 
 CALLBACKS_PATH = "/callbacks/{credential_id:str}"
 AT_ONCE = 256
 BODY_SECONDS = 10.0
-
 _SEGMENTS = {
     "credential_id": {"type": "string", "format": "uuid", "description": "The id of the credential."},
     "message_id": {"type": "string", "description": "The message and its attempt, as the provider was told them."},

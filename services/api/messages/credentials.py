@@ -1,4 +1,6 @@
-"""`/apps/{appId}/credentials`: the provider accounts that an app sends messages by."""
+"""`/apps/{appId}/credentials`: the provider accounts that an app sends messages by; and `/credentials/reencrypt`, the
+last step but one of replacing a key of `providers.secret_keys`.
+"""
 
 from functools import partial
 from http import HTTPStatus
@@ -6,35 +8,38 @@ from typing import Any
 
 from litestar import Request, Response
 from litestar.params import FromPath
+from msgspec import Struct
 from msgspec.structs import replace
 
 from services.api.accounts.apps import APP, app_of
 from services.api.http import paging, wire
 from services.api.http.acts import note_change, note_name, reason_of
-from services.api.http.idempotency import idempotency_of
+from services.api.http.errors import fresh_id
 from services.api.http.identity import caller_of
-from services.api.http.ids import fresh_id
-from services.api.http.rights import OPERATE_APP, OWN_APP, VIEW_APP, sees_personal_data
+from services.api.http.paging import idempotency_of
+from services.api.http.rights import ADMIN, OPERATE_APP, OWN_APP, VIEW_APP, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
-from services.api.messages.credential_body import (
+from services.api.messages.credential_bodies import (
     CredentialBody,
     CredentialChange,
+    CredentialDetail,
+    CredentialView,
     SecretBody,
     apply_change,
     body_decoder,
     change_decoder,
+    credential_detail,
+    credential_view,
     draft_credential,
     read_body,
     secret_decoder,
 )
-from services.api.messages.credential_view import CredentialDetail, CredentialView, credential_detail, credential_view
 from shared.domain.accounts.apps import App
 from shared.domain.errors import Conflict, Forbidden, NotFound
-from shared.domain.idempotency import Idempotency, canonical_json
-from shared.domain.ids import read_uuid
+from shared.domain.ids import Idempotency, canonical_json, read_uuid
 from shared.domain.messages.credentials import Credential, CredentialStatus
-from shared.flow.messages.credential_figures import CredentialFigures
 from shared.flow.messages.credentials import CredentialFlow
+from shared.flow.messages.figures import CredentialFigures
 from shared.runtime.clock import Clock
 from shared.secrets import KeyRing
 from shared.store import Store
@@ -48,7 +53,6 @@ KEY = Parameter(
     schema={"type": "string", "minLength": 1, "maxLength": 255},
     place="header",
 )
-
 _GONE, _TAKEN = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT
 _CREDENTIAL_ID = {"type": "string", "format": "uuid", "description": "The id of the credential."}
 _route = partial(Route, answers={HTTPStatus.OK: CredentialView}, segments={"credential_id": _CREDENTIAL_ID})
@@ -220,3 +224,32 @@ def _view(request: Request[Any, Any, Any], app: App, credential: Credential) -> 
 def _answer_change(before: Credential, after: Credential) -> Response[bytes]:
     note_change(credential_view(before), credential_view(after))
     return wire.answer(credential_view(after))
+
+
+AT_ONCE = 500
+
+
+class ReencryptedView(Struct, frozen=True):
+    """How many secrets were encrypted anew by this request, how many are still under older keys, and how many of these
+    no key opens."""
+
+    reencrypted: int
+    remaining: int
+    unreadable: int
+
+
+class SecretKeysResource(Resource):
+    """The route of the keys of secrets."""
+
+    def __init__(self, flow: CredentialFlow) -> None:
+        self._flow = flow
+
+    @Route(
+        "POST", "/credentials/reencrypt",
+        summary=f"Encrypt up to {AT_ONCE} secrets of credentials under the first key that are under older ones. Once "
+                "none remain, the older keys are needed no more.",
+        act="credential.reencrypt", who=ADMIN, answers={HTTPStatus.OK: ReencryptedView},
+    )  # fmt: skip
+    async def reencrypt_credentials(self) -> Response[bytes]:
+        done = await self._flow.reseal(most=AT_ONCE)
+        return wire.answer(ReencryptedView(done.resealed, done.remaining, done.unreadable))

@@ -1,37 +1,41 @@
-"""`/apps/{appId}/jobs/{jobId}/messages`: what became of each message of a job, in pages or all in one stream.
-
-A stream is read a page at a time, as fast as the client takes it: what is held of it is a page, however many there are.
-Rows of the audience that nobody has called have no entry in the ledger and so no line; a header counts them.
+"""`/apps/{appId}/jobs/{jobId}/messages`: the messages of a job, in pages or as an export; and `/retry`, which takes a
+job up again after its end.
 """
 
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
+from enum import StrEnum
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from litestar import Request, Response
 from litestar.params import FromPath
 from litestar.response import Stream
+from msgspec import Meta
 
 from services.api.http import paging, wire
-from services.api.http.rights import VIEW_APP, sees_personal_data
+from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
+from services.api.jobs.job_view import JobAnswers, JobView
 from services.api.jobs.jobs import JOB, job_of
-from services.api.messages.message_view import MessageView, as_csv, as_ndjson, csv_header, message_view
+from services.api.jobs.moves import doer_of
+from services.api.messages.messages import MessageView, as_csv, as_ndjson, csv_header, message_view
+from shared.domain.errors import Invalid
 from shared.domain.jobs.jobs import Job, split_key
+from shared.domain.messages.jobs import MESSAGE_SERVICE
 from shared.domain.messages.ledger import MessageState
 from shared.flow.messages.figures import MessageFigures
+from shared.flow.messages.kind import JobRetry
 from shared.store import Store
 from shared.store.messages.jobs import MessageSource
 
 CSV, NDJSON = "text/csv", "application/x-ndjson"
 UNSENT_HEADER = "x-carillon-unsent"
-
 _PAGE = 2_000
 _STATE = Parameter(
     name="state", description="Only those in this state.", schema={"type": "string", "enum": [*MessageState]}
 )
-
 _Write = Callable[[Sequence[MessageView]], bytes]
 _NOT_WANTED = re.compile(r"q\s*=\s*0(\.0*)?")
 _EXPORTS: dict[str, _Write] = {CSV: as_csv, NDJSON: as_ndjson}
@@ -116,3 +120,52 @@ def _export_of(request: Request[Any, Any, Any]) -> str:
 def _read_position(request: Request[Any, Any, Any]) -> str:
     cursor = paging.first(request, "cursor")
     return cursor if "." in cursor else paging.read_page(request, str).after or ""
+
+
+class RetriedState(StrEnum):
+    """States of messages that may be sent again."""
+
+    FAILED = "failed"
+    UNSENT = "unsent"
+    UNKNOWN = "unknown"
+
+
+class RetriedBody(wire.Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which messages of a job are sent again."""
+
+    states: Annotated[
+        list[RetriedState],
+        Meta(
+            min_length=1,
+            description="Messages in these states: `failed`, `unsent` (what a stop left), and `unknown`: these may "
+            "reach somebody a second time.",
+        ),
+    ] = msgspec.field(default_factory=lambda: [RetriedState.FAILED])
+
+
+class RetriesResource(Resource):
+    """The route that takes jobs up again."""
+
+    def __init__(self, store: Store, retry: JobRetry, answers: JobAnswers) -> None:
+        self._store = store
+        self._retry = retry
+        self._answers = answers
+
+    @Route(
+        "POST", JOB + "/retry",
+        summary="Send messages of a job again that has ended; it keeps its age, they keep their ids.",
+        act="job.retry", who=OPERATE_APP, body=RetriedBody, answers={HTTPStatus.ACCEPTED: JobView},
+        problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+    )  # fmt: skip
+    async def retry_job(
+        self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
+    ) -> Response[bytes]:
+        body = wire.read(await request.body(), RetriedBody)
+        app, job = await job_of(self._store, app_id, job_id)
+        if job.service != MESSAGE_SERVICE:
+            raise Invalid("only a job of messages can be retried: this one sends pushes", field="jobId", value=job.id)
+        states = {MessageState(state.value) for state in body.states}
+        reopened = await self._retry.retry(job, states, by=doer_of(request))
+        answer = await self._answers.show(reopened, app, exact=True)
+        answer.status_code = HTTPStatus.ACCEPTED
+        return answer

@@ -1,44 +1,117 @@
-"""Jobs that send messages, in the API: the fields that POST reads and refuses, and those that it shows."""
+"""Jobs that send messages, in the API: the fields that POST reads and refuses, and those that answers have."""
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from services.api.http.dry_runs import DRY_RUN_NAME
-from services.api.jobs.account_jobs import (
+from services.api.http.paging import DRY_RUN_NAME
+from services.api.jobs.job_body import (
     AccountFigures,
     AccountJobs,
     AccountPreview,
     Foreseen,
+    JobBody,
     JobQueueView,
     MessageCountsView,
     MessageSampleView,
     OwnFields,
 )
-from services.api.jobs.job_body import JobBody
-from services.api.messages.message_job_body import read_options, show_options
 from services.api.messages.recipient_counting import Previewed, RecipientCounting
 from shared.audience.recipient_tables import RecipientTables
 from shared.domain.accounts.apps import App
 from shared.domain.audience.audiences import table_name
-from shared.domain.audience.named_columns import check_count
+from shared.domain.audience.columns import check_count, column_name
 from shared.domain.errors import Conflict, Invalid
 from shared.domain.instants import ns
 from shared.domain.jobs.jobs import Job, Plan
 from shared.domain.jobs.templates import Template
-from shared.domain.messages.counting import RecipientCount, sample_messages, warn_of
-from shared.domain.messages.credentials import Credential, check_sends
-from shared.domain.messages.jobs import MESSAGE_SERVICE, MessageOptions, options_as_fields, options_of
-from shared.domain.messages.rendering import MessageTexts
-from shared.domain.messages.tags import UNSUBSCRIBE_URL, check_filled_tags, find_tag
-from shared.flow.jobs.template_names import find_templates
-from shared.flow.messages.credentials import CredentialFlow
+from shared.domain.messages import places
+from shared.domain.messages.answers import Channel
+from shared.domain.messages.contents import RecipientCount, sample_messages, warn_of
+from shared.domain.messages.credentials import Credential, OnUnknown, check_sends
+from shared.domain.messages.jobs import (
+    MESSAGE_SERVICE,
+    Duplicates,
+    Halt,
+    MessageOptions,
+    check_options,
+    default_column,
+    default_halt,
+    options_as_fields,
+    options_of,
+)
+from shared.domain.messages.recipients import check_region
+from shared.domain.messages.rendering import UNSUBSCRIBE_URL, MessageTexts, check_filled_tags, find_tag
+from shared.domain.messages.suppressions import check_list
+from shared.domain.plain_words import read_mistake
+from shared.flow.jobs.moves import ENGLISH, find_templates
+from shared.flow.messages.barring import UnsubscribeLinks
+from shared.flow.messages.credentials import CredentialFlow, find_credential
 from shared.flow.messages.figures import MessageFigures
-from shared.flow.messages.references import find_credential
-from shared.flow.messages.unsubscribing import UnsubscribeLinks
 from shared.store import Store
+
+
+def read_options(fields: JobBody, credential: Credential, channel: Channel) -> MessageOptions:
+    """The options that these fields of the body become. Raises `Invalid` for the first field that breaks a rule."""
+    check_list(fields.list)
+    options = MessageOptions(
+        channel=channel,
+        recipient_column=column_name(fields.recipient_column) or default_column(credential.kind),
+        locale=fields.locale or ENGLISH,
+        default_region=check_region(fields.default_region),
+        duplicates=_read_choice(Duplicates, fields.duplicates, "duplicates", Duplicates.ONCE),
+        on_unknown=_read_choice(OnUnknown, fields.on_unknown, "onUnknown", credential.on_unknown),
+        halt=default_halt(channel) if fields.halt_on is UNSET else _read_halt(fields.halt_on),
+        share=fields.share,
+        list=fields.list,
+        transactional=fields.transactional,
+        max_recipients=fields.max_recipients,
+        batch_size=places.batch_size(credential.rate),
+    )
+    check_options(options)
+    return options
+
+
+def show_options(options: MessageOptions) -> dict[str, Any]:
+    """The options by the names in the body."""
+    halt = options.halt
+    return {
+        "recipientColumn": options.recipient_column,
+        "locale": options.locale,
+        "defaultRegion": options.default_region,
+        "duplicates": options.duplicates,
+        "onUnknown": options.on_unknown,
+        "haltOn": None if halt is None else {"share": halt.share, "minimum": halt.minimum},
+        "share": options.share,
+        "list": options.list,
+        "transactional": options.transactional,
+        "maxRecipients": options.max_recipients,
+    }
+
+
+_Choice = TypeVar("_Choice", Duplicates, OnUnknown)
+
+
+def _read_choice(kind: type[_Choice], written: str, field: str, default: _Choice) -> _Choice:
+    try:
+        return kind(written) if written else default
+    except ValueError:
+        rule = f"it must be {' or '.join(kind)}"
+        raise Invalid(f"invalid {field}: {rule}", field=field, value=written) from None
+
+
+def _read_halt(written: dict[str, Any] | UnsetType | None) -> Halt | None:
+    if not isinstance(written, dict):
+        return None
+    try:
+        return msgspec.convert(written, Halt)
+    except msgspec.ValidationError as error:
+        what, _ = read_mistake(str(error), Halt)
+        raise Invalid(f"invalid haltOn: {what}", field="haltOn", value=written) from None
 
 
 class MessageAccountJobs(AccountJobs):

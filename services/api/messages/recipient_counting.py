@@ -12,20 +12,17 @@ from msgspec.structs import replace
 
 from shared.audience.recipient_tables import RecipientTables
 from shared.blobs import Blobs
-from shared.domain.audience.audiences import BEGINNING
-from shared.domain.audience.csv_header import Chosen, Header, choose
-from shared.domain.audience.csv_slices import Slice, Slicer
-from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.audiences import BEGINNING, KeyRange
+from shared.domain.audience.columns import Chosen, Header, choose
+from shared.domain.audience.csv_cuts import Slice, Slicer
 from shared.domain.audience.repeats import Repeats, hashes_of
 from shared.domain.jobs.jobs import Job
-from shared.domain.messages.channels import Channel
-from shared.domain.messages.contents import find_flaws
-from shared.domain.messages.counting import ADDRESSES, LOCALES, RecipientCount
+from shared.domain.messages.answers import Channel
+from shared.domain.messages.contents import ADDRESSES, LOCALES, RecipientCount, find_flaws
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.jobs import Duplicates, MessageOptions, options_of
 from shared.domain.messages.recipients import Malformed, address_reader, repeat_form
-from shared.domain.messages.rendering import LOCALE, MessageTexts, TextColumn, decode_column
-from shared.domain.messages.tags import UNSUBSCRIBE_URL
+from shared.domain.messages.rendering import LOCALE, UNSUBSCRIBE_URL, MessageTexts, TextColumn, decode_column
 from shared.flow.messages.barring import find_barred
 from shared.store import Store
 

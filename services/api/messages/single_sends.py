@@ -1,43 +1,231 @@
 """`POST /apps/{appId}/messages` and its like: messages to one recipient each, at once or at an instant.
 
-A caller may send so many a second (`messagesPerSecond` of its token). Messages that come faster are answered with 429,
-and nothing of them is stored. So are those that would make too many wait.
+body ──> draft: all that can be known to be wrong ──> stored with its occurrence
 """
 
+import asyncio
 import uuid
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from litestar import Request, Response
 from litestar.params import FromPath
-from msgspec import Struct
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from services.api.accounts.apps import app_of
 from services.api.http import wire
 from services.api.http.acts import note_name
-from services.api.http.bulk_items import NDJSON, ItemError, check_size, read_items, status_of, without_frames
-from services.api.http.idempotency import idempotency_of
 from services.api.http.identity import caller_of
+from services.api.http.paging import idempotency_of
 from services.api.http.rights import OPERATE_APP
 from services.api.http.routes import JSON, Parameter, Resource, Route
-from services.api.messages.message_view import MessageView, message_view
-from services.api.messages.messages import MESSAGE, MESSAGE_ID, MESSAGES
-from services.api.messages.single_body import SingleBody, read_single
-from services.api.messages.single_drafts import SingleDraft, SingleDrafts
+from services.api.http.wire import NDJSON, ItemError, check_size, decode_body, read_items, status_of, without_frames
+from services.api.messages.messages import MESSAGE, MESSAGE_ID, MESSAGES, MessageView, message_view
 from shared.domain.accounts.apps import App, check_not_deleting
 from shared.domain.accounts.callers import Caller
-from shared.domain.errors import Conflict, NotFound, Refused, TooMany
-from shared.domain.idempotency import Idempotency
-from shared.domain.instants import from_ms, ms
-from shared.domain.messages.answers import Reason
+from shared.domain.audience.audiences import normal_locale
+from shared.domain.errors import Conflict, Invalid, NotFound, Refused, TooMany
+from shared.domain.ids import Idempotency
+from shared.domain.instants import from_ms, ms, read_instant
+from shared.domain.jobs.templates import Template, find_locale
+from shared.domain.messages.answers import Channel, Reason
+from shared.domain.messages.contents import content_flaw
+from shared.domain.messages.credentials import Credential, check_sends
 from shared.domain.messages.ledger import Message
-from shared.flow.messages.credentials import CredentialFlow
+from shared.domain.messages.recipients import ADDRESS_CHARACTERS, Malformed, check_region, fit_kind, read_address
+from shared.domain.messages.rendering import UNSUBSCRIBE_URL, MessageTexts
+from shared.domain.messages.singles import Pending, SingleWish
+from shared.domain.messages.suppressions import LIST_CHARACTERS, URL_FIELD, check_list, listing_of
+from shared.flow.jobs.moves import ENGLISH, find_templates
+from shared.flow.messages.barring import UnsubscribeLinks
+from shared.flow.messages.credentials import CredentialFlow, find_credential
 from shared.flow.messages.singles import SendLimiter, SingleFlow
-from shared.flow.messages.unsubscribing import UnsubscribeLinks
 from shared.flow.time import DatabaseTime
 from shared.store import Store
+
+_Instant = Annotated[
+    str,
+    Meta(extra_json_schema={"format": "date-time", "examples": ["2030-01-01T09:00:00Z"]}),
+]
+
+
+class SingleBody(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A message to one recipient: what a `template` of the app says with these `parameters`, or a `body` of its own.
+    Its tags are filled by `parameters`."""
+
+    credential: Annotated[str, Meta(description="The name or the id of the credential that it is sent by.")]
+    to: Annotated[
+        str,
+        Meta(
+            description="The recipient: a mail address, a phone number, or a token, as the credential's kind has it.",
+            extra_json_schema={"minLength": 1, "maxLength": ADDRESS_CHARACTERS, "examples": ["ana@example.com"]},
+        ),
+    ]
+    template: Annotated[str, Meta(description="The name of a template.")] = ""
+    body: Annotated[
+        dict[str, Any] | None,
+        Meta(description="The content, in place of a template.", extra_json_schema={"examples": [{"text": "Hi"}]}),
+    ] = None
+    locale: Annotated[str, Meta(description="The locale of the template.", extra_json_schema={"maxLength": 10})] = (
+        ENGLISH
+    )
+    parameters: Annotated[dict[str, Any], Meta(description="The values of the tags.")] = {}
+    default_region: Annotated[str, Meta(description="The region of a phone number without a country code.")] = ""
+    send_at: Annotated[_Instant | None, Meta(description="When it is sent; by default now.")] = None
+    expires_at: Annotated[_Instant | None, Meta(description="From when on it is not sent any more.")] = None
+    list: Annotated[
+        str,
+        Meta(
+            description="The list that its recipient can unsubscribe from.",
+            extra_json_schema={"maxLength": LIST_CHARACTERS},
+        ),
+    ] = ""
+    transactional: Annotated[bool, Meta(description="Whether it goes to a recipient too who has unsubscribed.")] = True
+
+
+class SendTimes(Struct, frozen=True):
+    """When a message is to be sent, and from when on no more."""
+
+    due: datetime
+    expires_at: datetime | None
+
+
+_decoder = msgspec.json.Decoder(SingleBody)
+
+
+def read_single(content: bytes) -> SingleBody:
+    """The body. Raises `Invalid`."""
+    body = decode_body(content, _decoder)
+    if bool(body.template) == (body.body is not None):
+        raise Invalid("give either a template or a body", field="template")
+    if body.body is not None and not body.body:
+        raise Invalid("the body must not be empty", field="body")
+    check_list(body.list)
+    return body
+
+
+def read_times(body: SingleBody, now: datetime) -> SendTimes:
+    """When it is to be sent, as precise as the store keeps it: now, where that is past. Raises `Invalid`."""
+    due = now if body.send_at is None else max(_read(body.send_at, "sendAt"), now)
+    expires_at = None if body.expires_at is None else _read(body.expires_at, "expiresAt")
+    if expires_at is not None and expires_at < due + timedelta(milliseconds=1):
+        raise Invalid("expiresAt must be later than now and sendAt", field="expiresAt", value=body.expires_at)
+    return SendTimes(due, expires_at)
+
+
+def _read(text: str, field: str) -> datetime:
+    return from_ms(ms(read_instant(text, field=field)))
+
+
+_INLINE = "body"
+CONTENT_BYTES = 512 * 1024
+"""The most that a message may say, as JSON."""
+
+
+class SingleDraft(Struct, frozen=True):
+    """A message, and what it says, as JSON."""
+
+    message: Message
+    content: str
+
+    def with_id(self, message_id: str) -> "SingleDraft":
+        """The same under this id."""
+        return SingleDraft(replace(self.message, id=message_id), self.content)
+
+
+class SingleDrafts:
+    """Drafts the single messages of one request: what several of them name is read once."""
+
+    def __init__(self, store: Store, credentials: CredentialFlow, links: UnsubscribeLinks, app: App) -> None:
+        self._store = store
+        self._credentials = credentials
+        self._links = links
+        self._app = app
+        self._known: dict[str, Credential] = {}
+        self._templates: dict[str, list[Template]] = {}
+
+    async def draft(self, body: SingleBody, *, namespace: str, now: datetime) -> SingleDraft:
+        """The message, which has no id yet. Raises `Invalid`, and `Conflict` if the credential sends nothing now."""
+        times, region = read_times(body, now), check_region(body.default_region)
+        credential = await self._find_credential(body.credential)
+        channel = self._credentials.channel_of(credential.kind)
+        address = fit_kind(read_address(body.to, channel, region), credential.kind)
+        if isinstance(address, Malformed):
+            raise Invalid(f"malformed address: {address.why}", field="to")
+        templates = await self._find_templates(body)
+        content = await asyncio.to_thread(self._render, body, templates, credential, channel, address)
+        single = SingleWish(
+            channel=channel,
+            namespace=namespace,
+            created_at=now,
+            due=times.due,
+            expires_at=times.expires_at,
+            template=body.template,
+            list=body.list,
+            transactional=body.transactional,
+        )
+        pending = Pending(credential_id=credential.id, namespace=namespace, due=times.due)
+        message = Message(
+            id="",
+            app_id=self._app.id,
+            credential_id=credential.id,
+            to=address,
+            v=1,
+            locale=find_locale(body.locale or ENGLISH, {normal_locale(each.locale) for each in templates}) or "",
+            single=single,
+            pending=pending,
+        )
+        return SingleDraft(message, content)
+
+    async def _find_credential(self, written: str) -> Credential:
+        if written not in self._known:
+            self._known[written] = await find_credential(self._store, self._app.id, written)
+        check_sends(self._known[written])
+        return self._known[written]
+
+    async def _find_templates(self, body: SingleBody) -> list[Template]:
+        """The template in all its locales, or the body as one."""
+        if body.body is not None:
+            inline = Template(
+                id="",
+                app_id=self._app.id,
+                name=_INLINE,
+                locale=(body.locale or ENGLISH).lower(),
+                body=body.body,
+                created_at=0,
+            )
+            return [inline]
+        name = body.template
+        if name not in self._templates:
+            self._templates[name] = await find_templates(self._store, self._app.id, (name,))
+        return self._templates[name]
+
+    def _render(
+        self, body: SingleBody, templates: list[Template], credential: Credential, channel: Channel, address: str
+    ) -> str:
+        texts = MessageTexts(templates, body.parameters, locale=body.locale or ENGLISH)
+        texts.check_filled(())
+        self._credentials.check_content(credential, texts.default_template.body)
+        url = self._links.url_of(listing_of(self._app.id, channel, address, body.list))
+        if UNSUBSCRIBE_URL in texts.tags and not url:
+            raise Invalid(
+                "invalid template: {{unsubscribe_url}} needs api.public_url and providers.secret_keys", field="template"
+            )
+        [content] = texts.render({UNSUBSCRIBE_URL: [url]}, 1)
+        if content is None:
+            raise Invalid("the message would be too large", field="parameters")
+        if flaw := content_flaw(content, credential):
+            raise Invalid(f"the message cannot be sent with its tags filled: {flaw}", field="parameters")
+        has_button = channel is Channel.MAIL and not body.transactional and url
+        written = msgspec.json.encode({**content, URL_FIELD: url} if has_button else content)
+        if len(written) > CONTENT_BYTES:
+            raise Invalid(f"a message says {CONTENT_BYTES:,} bytes as JSON at most", field="parameters")
+        return written.decode()
+
 
 ITEMS = 500
 BODY_BYTES = 16 * 2**20
@@ -48,7 +236,6 @@ KEY = Parameter(
     schema={"type": "string", "minLength": 1, "maxLength": 255},
     place="header",
 )
-
 _STORED_AT_ONCE = 50
 _TOO_MANY = TooMany("this caller may send no more now", retry_after_seconds=1)
 _PROBLEMS = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS)

@@ -1,20 +1,20 @@
-"""`POST /apps/{appId}/jobs/preview`: what a job would do. It takes what POST of a job takes and makes the same checks;
-nothing is stored, and nothing leaves but the answer.
+"""`POST /apps/{appId}/jobs/preview`: the effect of a job without any trace; and `GET …/samples`: the records of a
+stored job, rendered anew.
 
-A preview keeps the push database busy for as long as it may count, so only a few are made at a time in a process, and
-one of a namespace: whoever asks for more waits for their own, and not in the place of others.
+A preview takes what POST of a job takes. `null` is what cannot be known.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 from weakref import WeakValueDictionary
 
+import msgspec
 from litestar import Request, Response
 from litestar.params import FromPath
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from services.api.accounts.apps import app_of
@@ -24,26 +24,186 @@ from services.api.http.identity import caller_of
 from services.api.http.rights import OPERATE_APP
 from services.api.http.routes import Resource, Route
 from services.api.jobs import job_body
-from services.api.jobs.file_counting import FileCounting
-from services.api.jobs.job_body import JobBody
-from services.api.jobs.job_draft import JobDraft, JobDrafts
-from services.api.jobs.job_parameters import TEMPLATE
-from services.api.jobs.jobs import JOBS
-from services.api.push.preview_view import JobPreview, ZoneStart, account_preview_view, preview_view
+from services.api.jobs.job_body import AccountPreview, JobBody
+from services.api.jobs.job_draft import FileCounting, JobDraft, JobDrafts
+from services.api.jobs.jobs import JOB, JOBS, TEMPLATE, job_of
 from shared.audience import Audience
 from shared.blobs import Blobs
 from shared.domain.accounts.apps import App, check_not_deleting
-from shared.domain.audience.counts import Counted
-from shared.domain.errors import Invalid, Unavailable
+from shared.domain.audience.audiences import Counted
+from shared.domain.errors import Conflict, Invalid, Unavailable
 from shared.domain.instants import from_ns
-from shared.domain.jobs.groups import Group, zone_rules
-from shared.domain.jobs.jobs import Job
-from shared.domain.jobs.notices import Notice, of_push
-from shared.domain.push import notices, preview
-from shared.domain.push.records import RecordRules
-from shared.domain.push.topics import topic_name
+from shared.domain.jobs.groups import Group, Notice, of_push, zone_rules
+from shared.domain.jobs.jobs import Job, Plan
+from shared.domain.push import preview
+from shared.domain.push import preview as notices
+from shared.domain.push.choices import rounded_up
+from shared.domain.push.preview import SHOWN_SAMPLES, Sample, most
+from shared.domain.push.records import RecordRules, topic_name
 from shared.runtime.clock import Clock
 from shared.store import Store
+
+LISTED = 100
+SHOWN_WARNINGS = 100
+
+
+class View(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The base of a preview's parts."""
+
+
+class ZoneCount(View, frozen=True):
+    """The devices with one `tz`, as the push table has it."""
+
+    tz: str | None
+    devices: int
+
+
+class LocaleCount(View, frozen=True):
+    """The devices with one `locale`, as the push table has it."""
+
+    locale: str | None
+    devices: int
+
+
+class AudienceView(View, frozen=True):
+    """The audience of the job, as far as it was counted in time. `exact` says that this is all; otherwise the
+    estimates say about how many there are: a table's rest is taken to be like what was counted, and so is a file's,
+    byte for byte. Users of a table beyond a million are counted to within 0.2 %.
+    """
+
+    exact: bool
+    devices: int
+    users: int
+    estimated_devices: int | None
+    estimated_users: int | None
+    without_token: Annotated[int, Meta(description="Counted devices that would be skipped.")]
+    unknown: Annotated[int, Meta(description="Counted users of a file who have no device.")]
+    repeated: Annotated[int, Meta(description="Counted rows of a file whose user stands in it before.")]
+    held_out_users: Annotated[int, Meta(description="About so many of the counted users the control group holds out.")]
+    zones: Annotated[list[ZoneCount], Meta(description=f"The {LISTED} most frequent ones.")]
+    locales: Annotated[list[LocaleCount], Meta(description=f"The {LISTED} most frequent ones.")]
+
+
+class ZoneStart(View, frozen=True):
+    """A zone of a localized job, an offset or `rest` (all whose `tz` is missing or unreadable), its start in
+    nanoseconds since the epoch, and the counted devices; `null` where the audience is."""
+
+    zone: str
+    starts_at: int
+    devices: int | None
+
+
+class SampleView(View, frozen=True):
+    """The record that a template makes for a made-up device, as it would stand on Kafka; `null` if it cannot be made
+    (`failure` says why) or is too long to be shown. `devices` is how many of the counted ones have its locale."""
+
+    template_name: str
+    locale: str
+    devices: int
+    bytes: int
+    record: dict[str, Any] | None
+    failure: str
+
+
+class NoticeView(View, frozen=True):
+    """Something that is allowed but probably a mistake. The code stays; the message is for people."""
+
+    code: str
+    message: str
+
+
+class JobPreview(View, frozen=True):
+    """The effect of a job. `audience` is `null` for a file over which the job would fail, as a warning tells, and
+    `fileBytes` if there is no file. A job with a credential has `messages` in place of a topic and records.
+    `messages` is `null` for other jobs, and if the job would fail over its file."""
+
+    topic: str
+    audience: AudienceView | None
+    file_bytes: int | None
+    zones: Annotated[
+        list[ZoneStart],
+        Meta(description="The zones of a localized job. If the count is exact, only those with devices."),
+    ]
+    samples: Annotated[list[SampleView], Meta(description=f"At most {SHOWN_SAMPLES}, most devices first.")]
+    largest_record_bytes: int
+    max_record_bytes: Annotated[int, Meta(description="A larger record would not be sent.")]
+    warnings: Annotated[list[NoticeView], Meta(description=f"At most {SHOWN_WARNINGS}.")]
+    messages: AccountPreview | None = None
+
+
+def audience_view(counted: Counted, control_group: float) -> AudienceView:
+    """The counted audience, of which a share is held out."""
+    return AudienceView(
+        exact=counted.exact,
+        devices=counted.devices,
+        users=counted.users,
+        estimated_devices=counted.estimate(counted.devices),
+        estimated_users=counted.estimate(counted.users),
+        without_token=counted.without_token,
+        unknown=counted.unknown,
+        repeated=counted.repeated,
+        held_out_users=rounded_up(control_group, counted.users),
+        zones=[ZoneCount(tz=tz, devices=devices) for tz, devices in most(counted.zones, LISTED)],
+        locales=[LocaleCount(locale=locale, devices=devices) for locale, devices in most(counted.locales, LISTED)],
+    )
+
+
+def preview_view(
+    *,
+    topic: str,
+    counted: Counted | None,
+    control_group: float,
+    file_bytes: int | None,
+    zones: list[ZoneStart],
+    samples: list[Sample],
+    rules: RecordRules,
+    notices: list[Notice],
+) -> JobPreview:
+    """All of it."""
+    return JobPreview(
+        topic=topic,
+        audience=None if counted is None else audience_view(counted, control_group),
+        file_bytes=file_bytes,
+        zones=zones,
+        samples=[sample_view(sample) for sample in samples[:SHOWN_SAMPLES]],
+        largest_record_bytes=max((sample.size for sample in samples), default=0),
+        max_record_bytes=rules.max_record_bytes,
+        warnings=_show_notices(notices),
+    )
+
+
+def account_preview_view(
+    messages: AccountPreview | None, *, file_bytes: int | None, notices: list[Notice]
+) -> JobPreview:
+    """That of a job with a credential."""
+    return JobPreview(
+        topic="",
+        audience=None,
+        file_bytes=file_bytes,
+        zones=[],
+        samples=[],
+        largest_record_bytes=0,
+        max_record_bytes=0,
+        warnings=_show_notices(notices),
+        messages=messages,
+    )
+
+
+def _show_notices(notices: list[Notice]) -> list[NoticeView]:
+    return [NoticeView(code=notice.code, message=notice.message) for notice in notices[:SHOWN_WARNINGS]]
+
+
+def sample_view(sample: Sample) -> SampleView:
+    """A sample as it is shown."""
+    return SampleView(
+        template_name=sample.template_name,
+        locale=sample.locale,
+        devices=sample.devices,
+        bytes=sample.size,
+        record=msgspec.json.decode(sample.record) if sample.record else None,
+        failure=sample.failure,
+    )
+
 
 AT_ONCE = 3
 
@@ -169,3 +329,44 @@ def _zone_starts(job: Job, zones: list[tuple[str, int]], counted: Counted | None
         for zone, start in zones
         if zone in devices or not counted.exact
     ]
+
+
+class SamplesView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The records of a job as in a preview, what most devices got first. `devices` counts those that were sent, once
+    the job has ended."""
+
+    samples: list[SampleView]
+    max_record_bytes: int
+
+
+class SamplesResource(Resource):
+    """The route of samples."""
+
+    def __init__(self, store: Store, clock: Clock, rules: RecordRules) -> None:
+        self._store = store
+        self._clock = clock
+        self._rules = rules
+
+    @Route(
+        "GET", JOB + "/samples",
+        summary="Show what a job's records are like, for devices that are made up.",
+        who=OPERATE_APP, answers={HTTPStatus.OK: SamplesView}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+    )  # fmt: skip
+    async def get_job_samples(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
+        _, seen = await job_of(self._store, app_id, job_id)
+        if seen.credential_id:
+            raise Conflict("this job sends by an account of a provider, so it has no records")
+        job = await self._store.jobs.get(seen.key) or seen
+        if not job.plan.templates:
+            found = await self._store.templates.find_named(job.app_id, job.template_names)
+            job = replace(job, plan=Plan(templates=tuple(found)))
+        # Templates can be large, and so can what is made of them.
+        return wire.answer(await asyncio.to_thread(self._describe, job))
+
+    def _describe(self, job: Job) -> SamplesView:
+        leaves_at = from_ns(max(self._clock.now_ns(), job.starts_at))
+        used = preview.uses(job, {str(locale): devices for locale, devices in job.locales.items()})
+        found = preview.samples(job, used, Counted(), self._rules, leaves_at)[:SHOWN_SAMPLES]
+        return SamplesView(
+            samples=[sample_view(sample) for sample in found], max_record_bytes=self._rules.max_record_bytes
+        )

@@ -1,20 +1,21 @@
-"""`carillon context`: the deployments that a person works with."""
+"""`carillon context` and `carillon completion`."""
 
 import sys
 
 import click
+from click.shell_completion import get_completion_class
 from msgspec.structs import asdict
 
 from services.cli import complete
 from services.cli.contexts import ContextsFile, KnownDeployment, contexts_path, read_contexts, write_contexts
 from services.cli.exits import Exit, Failure
-from services.cli.output.tables import Json, TableColumn
+from services.cli.output import Json, TableColumn
+from services.cli.root import NOUNS
 from services.cli.session import Session
 from services.cli.verb import noun
-from shared.runtime.masking import without_secrets
+from shared.runtime.private import without_secrets
 
 context = noun("context")
-
 MASK = "***"
 _name = click.argument("name", shell_complete=complete.contexts)
 
@@ -131,3 +132,21 @@ def _mask(deployment: KnownDeployment) -> dict[str, str]:
 
 def _who(row: Json) -> str:
     return str(row["user"] or (f"$({row['token_command']})" if row["token_command"] else row["token"]))
+
+
+VARIABLE = "_CARILLON_COMPLETE"
+HOW = {
+    "bash": 'eval "$(carillon completion bash)" in ~/.bashrc',
+    "zsh": 'eval "$(carillon completion zsh)" in ~/.zshrc',
+    "fish": "carillon completion fish > ~/.config/fish/completions/carillon.fish",
+}
+
+
+@click.command("completion", help=NOUNS["completion"] + " To keep it: " + "; ".join(HOW.values()) + ".")
+@click.argument("shell", type=click.Choice(list(HOW)))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script for this shell."""
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(context.find_root().command, {}, "carillon", VARIABLE).source())

@@ -8,8 +8,7 @@ from services.cli import complete, options
 from services.cli.exits import Exit, Failure
 from services.cli.names import find_app, pick
 from services.cli.options import JsonText, SecretText
-from services.cli.output.out import Fields
-from services.cli.output.tables import Json, TableColumn, count_things, group_digits, state_column
+from services.cli.output import Fields, Json, TableColumn, count_things, group_digits, state_column
 from services.cli.session import Session
 from services.cli.verb import noun
 

@@ -1,5 +1,6 @@
-"""`carillon jobs`."""
+"""`carillon jobs` and `carillon events`."""
 
+import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from services.cli.job_options import (
     message_options,
 )
 from services.cli.job_screens import (
+    MESSAGE_STATES,
+    message_columns,
     show_batches,
     show_job,
     show_preview,
@@ -24,23 +27,20 @@ from services.cli.job_screens import (
     tell_warnings,
     watch_group,
     watch_job,
+    write_csv,
 )
-from services.cli.job_shape import BAD, ENDED, creation_of, job_columns, state_of, units_of
-from services.cli.message_shape import MESSAGE_STATES, message_columns, write_csv
+from services.cli.job_shape import BAD, ENDED, creation_of, event_line, events_of, job_columns, state_of, units_of
 from services.cli.names import find_app, find_job, newest_jobs
 from services.cli.options import Past
-from services.cli.output.out import LISTED
-from services.cli.output.tables import Json, count_things, group_digits
-from services.cli.output.text import visible
+from services.cli.output import LISTED, Json, as_json, count_things, group_digits, visible
 from services.cli.session import NAMED_FROM_DEVICES, Session
 from services.cli.verb import noun
-from services.cli.watching import redraw
+from services.cli.watching import PERIOD_SECONDS, redraw
 
-if TYPE_CHECKING:  # it brings httpx along, and not every verb needs that
+if TYPE_CHECKING:
     from carillon.jobs import RetriedState
 
 jobs = noun("jobs")
-
 OPEN = ("scheduled", "running", "paused", "circuitbreak")
 STATES = (*OPEN, "stopped", "failed", "expired", "completed")
 _job = click.argument("job_name", metavar="JOB", shell_complete=complete.jobs)
@@ -253,3 +253,39 @@ def _what_is_left(job: Json, left: int) -> str:
         return "nobody has got it yet."
     planned = f"{group_digits(left)} of the {group_digits(job['totalTokens'])} {units_of(job)} planned so far"
     return f"{planned} will not be {'sent' if job.get('credentialId') else 'reached'}."
+
+
+events = noun("events")
+
+
+@events.verb("list", of_app=True)
+@_job
+def list_events(session: Session, job_name: str) -> None:
+    """List the events of a job."""
+    app_id, job_id = find_job(session, job_name)
+    for event in events_of(session.api.get("apps", app_id, "jobs", job_id)):
+        _write(session, event)
+
+
+@events.verb("follow", of_app=True)
+@_job
+def follow(session: Session, job_name: str) -> None:
+    """Print the events of a job until it ends."""
+    app_id, job_id = find_job(session, job_name)
+    told: set[str] = set()
+    while True:
+        job = session.api.get("apps", app_id, "jobs", job_id)
+        for event in events_of(job):
+            if event["id"] not in told:
+                told.add(event["id"])
+                _write(session, event)
+        if state_of(job) in ENDED | BAD:
+            return
+        time.sleep(PERIOD_SECONDS)
+
+
+def _write(session: Session, event: Json) -> None:
+    if session.out.json:
+        session.out.write(as_json(event))
+    else:
+        session.out.write(visible(event["id"]) if session.out.quiet else event_line(session.out, event))

@@ -9,16 +9,167 @@ import click
 from services.cli import complete, options
 from services.cli.exits import Exit, Failure
 from services.cli.names import find_schedule
-from services.cli.options import Instant, Pair, Span
-from services.cli.output.out import Fields
-from services.cli.output.tables import Json, TableColumn, count_things
-from services.cli.schedule_options import definition_options, schedule_body
-from services.cli.schedule_shape import next_instants, recurrence_word, schedule_columns, schedule_fields
+from services.cli.options import Count, HeaderLine, Instant, JsonText, Pair, RawText, SecretWord, Span, join, pairs
+from services.cli.output import Fields, Json, Output, TableColumn, count_things, format_span, state_column
 from services.cli.session import Session
 from services.cli.verb import noun
 
-schedules = noun("schedules")
+definition_options = join(
+    click.option("--at", "instants", type=Instant(), multiple=True, help="Instant; may be given several times."),
+    click.option("--cron", metavar="LINE", help="Cron line of five fields, or @daily and the like: '0 9 * * 1-5'."),
+    click.option("--timezone", metavar="ZONE", help="Time zone of --cron, such as Europe/Paris (default: UTC)."),
+    click.option("--every", type=Count(1), metavar="SECONDS", help="Seconds between two instants."),
+    click.option("--http", "url", metavar="URL", help="Call this URL with POST."),
+    click.option("--queue", metavar="NAME", help="Publish to this RabbitMQ queue."),
+    click.option("--topic", metavar="NAME", help="Write to this Kafka topic."),
+    click.option("--payload", type=RawText(), metavar="JSON|@FILE", help="Payload of the message."),
+    click.option("--header", "headers", type=HeaderLine(), multiple=True, metavar="'NAME: VALUE'",
+                 help="Header of the message; may be given several times."),
+    click.option("--secret", type=SecretWord(), metavar="@FILE", help="Secret (whsec_…) that signs the HTTP call."),
+    click.option("--retry-attempts", type=Count(1, 100), help="Attempts until a message becomes a dead letter."),
+    pairs("--label", "labels", help="Label; may be given several times."),
+    click.option("--body", type=JsonText(), metavar="JSON|@FILE",
+                 help="Whole definition, as in the API; the options above override it."),
+)  # fmt: skip
 
+
+def schedule_body(
+    *,
+    instants: Sequence[datetime],
+    cron: str | None,
+    timezone: str | None,
+    every: int | None,
+    url: str | None,
+    queue: str | None,
+    topic: str | None,
+    payload: Any,
+    headers: Sequence[tuple[str, str]],
+    secret: str | None,
+    retry_attempts: int | None,
+    labels: Sequence[tuple[str, str]],
+    body: Any,
+    needs_callback: bool = True,
+) -> dict[str, Any]:
+    """The body of a request. Unless it `needs_callback`, a missing callback is replaced by a placeholder."""
+    if body is not None and not isinstance(body, dict):
+        raise click.UsageError("--body must be a JSON object")
+    places = {"url": ("http", url), "queue": ("rabbitmq", queue), "topic": ("kafka", topic)}
+    named = {field: (kind, place) for field, (kind, place) in places.items() if place}
+    if len(named) > 1:
+        raise click.UsageError("use only one of --http, --queue and --topic")
+    has_callback = bool(named or (body or {}).get("callback"))
+    if needs_callback and not has_callback:
+        raise click.UsageError("name a target: --http, --queue, --topic, or a callback in --body")
+    _check_one_kind(instants=instants, cron=cron, every=every, body=body or {})
+    chosen: dict[str, Any] = {
+        "callback": None if has_callback else {"type": "http", "data": {"url": "https://example.com/"}},
+        "schedules": [instant.isoformat() for instant in instants],
+        "cron": cron,
+        "timezone": timezone,
+        "every": every,
+        "labels": dict(labels),
+        "retry": retry_attempts and {**((body or {}).get("retry") or {}), "attempts": retry_attempts},
+    }
+    for field, (kind, place) in named.items():
+        data = {field: place} | ({} if payload is None and kind == "http" else {"payload": payload})
+        chosen["callback"] = {"type": kind, "data": data}
+    whole = {**(body or {}), **{name: value for name, value in chosen.items() if value}}
+    more = {name: value for name, value in (("headers", dict(headers)), ("secret", secret)) if value}
+    if more and isinstance(callback := whole["callback"], dict):
+        whole["callback"] = {**callback, "data": {**(callback.get("data") or {}), **more}}
+    return whole
+
+
+def _check_one_kind(*, instants: Sequence[datetime], cron: str | None, every: int | None, body: dict[str, Any]) -> None:
+    kinds = (instants or body.get("schedules"), cron or body.get("cron"), every or body.get("every"))
+    if not any(kinds):
+        raise click.UsageError("give --at, --cron or --every")
+    if sum(map(bool, kinds)) > 1:
+        raise click.UsageError("give only one of --at, --cron and --every")
+
+
+_FIRST = 5
+_AHEAD = 20  # of the next instants, the API tells so many
+
+
+def schedule_columns(out: Output) -> Sequence[TableColumn]:
+    """The columns of a list of schedules."""
+    return (
+        TableColumn("KEY", lambda each: each["key"], "id"),
+        state_column("STATE", lambda each: each["state"]),
+        TableColumn("WHEN", recurrence_word),
+        TableColumn("CALLBACK", lambda each: callback_word(each["callback"])),
+        TableColumn("CHANGED", lambda each: out.when(each["updated_at"]), "word"),
+    )
+
+
+def schedule_fields(out: Output, schedule: Json) -> Fields:
+    """All fields of a schedule."""
+    return [
+        ("key", schedule["key"]),
+        ("state", schedule["state"]),
+        ("when", _when(schedule)),
+        ("starts", out.when(schedule["starts_at"]) if schedule.get("starts_at") else ""),
+        ("ends", out.when(schedule["ends_at"]) if schedule.get("ends_at") else ""),
+        ("window", f"{schedule['window_seconds']:g} s" if schedule["window_seconds"] else ""),
+        ("misfire", schedule["misfire"]),
+        ("retry", schedule["retry"]),
+        ("labels", [f"{name}: {value}" for name, value in schedule["labels"].items()]),
+        ("callback", callback_word(schedule["callback"])),
+        ("payload", schedule["callback"]["data"].get("payload", "")),
+        ("next", next_instants(out, schedule, schedule.get("next", []))),
+        ("next try", out.ahead(schedule["next_try_at"]) if schedule.get("next_try_at") else ""),
+        ("outcomes", [_outcome(out, each) for each in schedule.get("outcomes", [])]),
+        ("made", out.when(schedule["created_at"])),
+        ("changed", out.when(schedule["updated_at"])),
+        ("left out", "personal data: you are a viewer" if schedule["redacted"] else ""),
+    ]
+
+
+def next_instants(out: Output, schedule: Json, instants: Sequence[str]) -> list[str]:
+    """The first instants of a schedule, in the zone of its cron line."""
+    zone = schedule.get("timezone") or "UTC" if schedule.get("cron") else ""
+    return [out.ahead(each, zone) for each in instants[:_FIRST]]
+
+
+def recurrence_word(schedule: Json) -> str:
+    """Its recurrence in a word."""
+    if cron := schedule.get("cron"):
+        return f"{cron} ({schedule.get('timezone', 'UTC')})"
+    if every := schedule.get("every"):
+        return f"every {every} s"
+    instants = schedule.get("schedules") or []
+    return count_things(len(instants), "instant") if instants else "instants"
+
+
+def _when(schedule: Json) -> str:
+    """When it fires, and how many instants of a list are left."""
+    listed, ahead = len(schedule.get("schedules") or []), len(schedule.get("next") or [])
+    if schedule["state"] != "paused" and ahead < min(listed, _AHEAD):
+        return f"{ahead} of {count_things(listed, 'instant')} left"
+    return recurrence_word(schedule)
+
+
+def callback_word(callback: Any) -> str:
+    """The target of its message in a word."""
+    if not callback:
+        return ""
+    data = callback["data"]
+    place = data.get("url") or data.get("queue") or data.get("topic") or data.get("exchange") or ""
+    return f"{callback['type']} {place}".rstrip()
+
+
+def _lateness(milliseconds: int) -> str:
+    return f"{milliseconds} ms" if milliseconds < 1_000 else format_span(milliseconds / 1_000)
+
+
+def _outcome(out: Output, outcome: Json) -> str:
+    late = f"{_lateness(outcome['late_ms'])} late"
+    words = (out.when(outcome["at"]), outcome["result"], f"try {outcome['attempt']}", late)
+    return "  ".join([*words, outcome["error"]]).rstrip()
+
+
+schedules = noun("schedules")
 _key = click.argument("key", metavar="KEY", shell_complete=complete.schedules)
 
 

@@ -11,9 +11,7 @@ from services.cli import complete, options
 from services.cli.exits import Exit, Failure
 from services.cli.names import find_app, find_template
 from services.cli.options import JsonText
-from services.cli.output.out import Fields
-from services.cli.output.tables import Json, TableColumn
-from services.cli.output.text import as_json, paint, visible
+from services.cli.output import Fields, Json, TableColumn, as_json, paint, visible
 from services.cli.session import Session
 from services.cli.verb import noun
 from shared.domain.plain_words import decode_but, find_json_fault

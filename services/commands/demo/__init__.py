@@ -18,7 +18,9 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
-from services.commands.demo import events, mailing, pushes
+from services.commands.demo import acts
+from services.commands.demo import acts as mailing
+from services.commands.demo import acts as pushes
 from services.commands.demo.stage import Victim
 from services.commands.seed import Customer, Seeded, first_steps, headers_of, seed
 from services.embedded import processes
@@ -122,8 +124,8 @@ async def _play(customer: Customer, victim: Victim, count: int) -> Seeded | None
     if not await mailing.send_mails(customer, victim, seeded.app_id):
         return None
 
-    click.echo(f"\n3. {events.EVENTS:,} events on the bus, to a healthy receiver and one that fails at first")
-    return seeded if await events.publish_and_receive(instance.api, settings.bus.root_key) else None
+    click.echo(f"\n3. {acts.EVENTS:,} events on the bus, to a healthy receiver and one that fails at first")
+    return seeded if await acts.publish_and_receive(instance.api, settings.bus.root_key) else None
 
 
 async def _stay(customer: Customer, victim: Victim, seeded: Seeded) -> None:

@@ -19,16 +19,14 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from services.commands.doctor.answers import Finding, Level
 from services.commands.doctor.kafka import KAFKA
 from services.commands.doctor.mongodb import MONGODB
 from services.commands.doctor.others import DEPLOYMENT, FILES, MAIL, MESSAGES, POSTGRESQL
-from services.commands.doctor.questions import Given, ask_all
+from services.commands.doctor.questions import Finding, Given, Level, as_json, as_list, ask_all, mask_secrets, show
 from services.commands.doctor.rabbitmq import MANAGEMENT, RABBITMQ
-from services.commands.doctor.report import as_json, as_list, mask_secrets, show
 from services.connections import Capabilities
 from services.parts import Parts
-from shared.blobs.late import LateBlobs
+from shared.blobs import LateBlobs
 from shared.domain.errors import Unavailable
 from shared.runtime.settings import Settings
 

@@ -6,13 +6,28 @@ from datetime import timedelta
 from typing import cast
 from urllib.parse import urlsplit
 
-from services.commands.doctor.answers import INIT, Answer, Finding, command, export, fault, name_some, warn, well
-from services.commands.doctor.questions import LOGIN, Given, Question, Subject, reach, show_address
-from shared.domain.push.topics import topic_pattern
+from services.commands.doctor.questions import (
+    INIT,
+    LOGIN,
+    Answer,
+    Finding,
+    Given,
+    Question,
+    Subject,
+    command,
+    export,
+    fault,
+    name_some,
+    reach,
+    show_address,
+    warn,
+    well,
+)
+from shared.domain.push.records import topic_pattern
 from shared.runtime.bus_settings import BusSettings
 from shared.runtime.settings import Settings, StreamSettings
 from shared.stream.kafka import KafkaStream
-from shared.stream.kafka.durability import (
+from shared.stream.kafka.cluster import (
     CLEANUP,
     INTERNAL_TOPICS,
     MANY_COPIES,
@@ -20,8 +35,9 @@ from shared.stream.kafka.durability import (
     RETENTION,
     TOPIC_RETENTION,
     TOPIC_SIZE,
+    TopicFacts,
+    kafka_addresses,
 )
-from shared.stream.kafka.inspection import TopicFacts, kafka_addresses
 
 UNCLEAN = "unclean.leader.election.enable"
 BROKER_BYTES, TOPIC_BYTES = "message.max.bytes", "max.message.bytes"

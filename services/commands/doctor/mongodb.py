@@ -3,12 +3,26 @@
 from datetime import timedelta
 from urllib.parse import unquote, urlsplit
 
-from services.commands.doctor.answers import INIT, Answer, Finding, command, fault, name_some, warn, well
-from services.commands.doctor.questions import LOGIN, Given, Question, Subject, reach, without_login
+from services.commands.doctor.questions import (
+    INIT,
+    LOGIN,
+    Answer,
+    Finding,
+    Given,
+    Question,
+    Subject,
+    command,
+    fault,
+    name_some,
+    reach,
+    warn,
+    well,
+    without_login,
+)
+from shared.domain.documents import VERSION, Stamp, TooOld, check_stamp
 from shared.domain.errors import Unavailable, Unserved
-from shared.domain.schema import VERSION, Stamp, TooOld, check_stamp
 from shared.runtime.weaknesses import is_local
-from shared.store.inspection import IndexComparison, store_addresses
+from shared.store.database import IndexComparison, store_addresses
 
 MOST_SKEW = timedelta(seconds=1)
 _NEEDED = ("find", "insert", "update", "remove", "createIndex", "createCollection", "listIndexes", "listCollections")

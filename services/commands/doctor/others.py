@@ -8,15 +8,22 @@ from datetime import datetime
 from math import ceil
 from urllib.parse import unquote, urlsplit
 
-from services.commands.doctor.answers import Answer, Finding, command, export, fault, name_some, warn, well
 from services.commands.doctor.questions import (
     LOGIN,
+    Answer,
+    Finding,
     Given,
     Question,
     Subject,
     address_of,
+    command,
+    export,
+    fault,
+    name_some,
     reach,
     show_address,
+    warn,
+    well,
     without_login,
 )
 from shared.audience.inspection import AudienceInspection, FoundTable
@@ -25,8 +32,8 @@ from shared.domain.bus.subscriptions import EventSubscription
 from shared.domain.errors import Conflict, NotFound
 from shared.domain.messages.credentials import Credential
 from shared.domain.push.records import SERVICES
-from shared.flow.bus.subscription_secrets import open_secrets
-from shared.flow.messages.account_clock import AccountClock
+from shared.flow.bus.subscriptions import open_secrets
+from shared.flow.time import AccountClock
 from shared.runtime.readings import read_by_label
 from shared.runtime.settings import ApiSettings, Settings
 from shared.runtime.weaknesses import find_weaknesses

@@ -1,28 +1,88 @@
-"""Questions to the servers, their answers, and how all of them are asked at once.
-
-A server that is not reached or refuses the login is not asked further: its other answers would be the same. A question
-waits for `ANSWER_SECONDS`, all of them together for `ALL_SECONDS`; a server that is still silent then has a fault.
-"""
+"""Questions to servers, their answers, and the report of `carillon doctor`."""
 
 import asyncio
+import json
 import os
+import shlex
 import socket
-from collections.abc import Callable, Coroutine, Sequence
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from enum import StrEnum
+from itertools import groupby
+from textwrap import fill
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
+import click
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from services.commands.doctor.answers import Answer, Finding, Level, fault, warn
 from services.connections import Capabilities
 from shared.domain.errors import CarillonError, Denied, Unavailable
+from shared.runtime.private import without_secrets
 from shared.runtime.settings import Settings
+
+INIT = "carillon init"
+
+
+class Level(StrEnum):
+    """How bad an answer is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAULT = "fault"
+
+
+class Finding(Struct, frozen=True):
+    """An answer to the question `check` of the subject `of`. `remedy` is a command to type; the reader fills in its
+    <angle brackets>."""
+
+    level: Level
+    of: str
+    check: str
+    sentence: str
+    remedy: str
+
+
+Answer = Sequence[Finding]
+"""The findings of one question, which it makes by `well`, `warn` and `fault`."""
+
+
+def well(sentence: str) -> Answer:
+    """All is as it should be."""
+    return (Finding(Level.OK, "", "", sentence, ""),)
+
+
+def warn(sentence: str, remedy: str = "") -> Answer:
+    """It works, and an operator should look at it."""
+    return (Finding(Level.WARNING, "", "", sentence, remedy),)
+
+
+def fault(sentence: str, remedy: str = "") -> Answer:
+    """It does not work, or a promise is not kept."""
+    return (Finding(Level.FAULT, "", "", sentence, remedy),)
+
+
+def name_some(names: Sequence[str], most: int = 5) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def command(*words: str) -> str:
+    """A command with every word quoted for a POSIX shell."""
+    return shlex.join(words)
+
+
+def export(setting: str, value: str) -> str:
+    """The command that gives a setting, such as `stream.url`, another value."""
+    return f"export CARILLON_{setting.replace('.', '_').upper()}={shlex.quote(value)}"
+
 
 ANSWER_SECONDS = 5.0
 ALL_SECONDS = 8.0
 _CONNECT_SECONDS = 2.0
-
 LOGIN = "login"
 """The question that decides whether a server is asked further."""
 
@@ -142,3 +202,86 @@ async def _answer(asking: Coroutine[Any, Any, Answer], deadline: float) -> Answe
         return fault(str(error) or type(error).__name__)
     except Exception as error:  # noqa: BLE001 - one question that fails must not silence the others
         return fault(f"the question itself failed, which is a fault of Carillon's: {error!r}")
+
+
+WIDTH = 120
+NOT_PASTED = "(no command to paste: a name in it is not printable)"
+_COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.FAULT: "red"}
+_LEVEL_WIDTH = max(map(len, Level))
+_CHECK_WIDTH = 14
+_INDENT = " " * (2 + _LEVEL_WIDTH + 2 + _CHECK_WIDTH + 1)
+# Shorter secrets are words: masking them would make sentences unreadable, and hide nothing.
+_LEAST_SECRET = 6
+_KNOWN_BY_ALL = {"carillon", "postgres", "minioadmin"}
+
+
+def mask_secrets(findings: Sequence[Finding], settings: Settings) -> list[Finding]:
+    """The findings without the secrets of the settings, which errors of drivers may repeat."""
+    secrets = sorted((text for text in _secrets_of(settings) if len(text) >= _LEAST_SECRET), key=len, reverse=True)
+
+    def mask(text: str) -> str:
+        for secret in secrets:
+            text = text.replace(secret, "***")
+        return without_secrets(text)
+
+    return [replace(finding, sentence=mask(finding.sentence), remedy=mask(finding.remedy)) for finding in findings]
+
+
+def as_json(finding: Finding) -> str:
+    """One line. JSON allows escapes for characters that are not printable."""
+    text = msgspec.json.encode(finding).decode()
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+
+
+def as_list(findings: Sequence[Finding], subjects: Sequence[Subject], settings: Settings, seconds: float) -> str:
+    """All findings by subject, and their sum."""
+    places = {subject.name: subject.place(settings) or "" for subject in subjects}
+    blocks = [
+        "\n".join([_head(of, places.get(of, "")), *map(_line, group)])
+        for of, group in groupby(findings, lambda finding: finding.of)
+    ]
+    return "\n\n".join([*blocks, _sum_up(findings, seconds)])
+
+
+def show(text: str, *, colour: bool) -> None:
+    """Print the text, with its colours or without."""
+    click.echo(text if colour else click.unstyle(text), color=colour)
+    sys.stdout.flush()
+
+
+def _sum_up(findings: Sequence[Finding], seconds: float) -> str:
+    ok, warnings, faults = (sum(finding.level is level for finding in findings) for level in Level)
+    said = f"{ok} ok, {warnings} warning{'' if warnings == 1 else 's'}, {faults} fault{'' if faults == 1 else 's'}"
+    worst = Level.FAULT if faults else Level.WARNING if warnings else Level.OK
+    return f"{click.style(said, fg=_COLOURS[worst], bold=True)}, in {seconds:.1f} s."
+
+
+def _head(of: str, place: str) -> str:
+    return click.style(of, bold=True) + (click.style(f"  {_escape(place)}", dim=True) if place else "")
+
+
+def _line(finding: Finding) -> str:
+    level = click.style(f"{finding.level:<{_LEVEL_WIDTH}}", fg=_COLOURS[finding.level])
+    said = _escape(finding.sentence.replace("\n", " "))
+    sentence = fill(said, WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_long_words=False)
+    line = f"  {level}  {finding.check:<{_CHECK_WIDTH}} {sentence.lstrip()}"
+    if not finding.remedy:
+        return line
+    # A name that is shown by escapes would be another name for the shell.
+    remedy = click.style(finding.remedy, bold=True) if finding.remedy.isprintable() else NOT_PASTED
+    return f"{line}\n{_INDENT}{remedy}"
+
+
+def _escape(text: str) -> str:
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def _secrets_of(settings: Settings) -> Iterator[str]:
+    for section in (settings.store, settings.broker, settings.stream, settings.audience, settings.blobs, settings.mail):
+        for name in section.__struct_fields__:
+            value = getattr(section, name)
+            if name.endswith("url") and isinstance(value, str) and (password := urlsplit(value).password):
+                yield from {password, unquote(password)} - _KNOWN_BY_ALL
+    yield from {settings.blobs.secret_key} - _KNOWN_BY_ALL
+    yield from (settings.api.proxy_secret, settings.callbacks.signing_secret, settings.bus.root_key)
+    yield from settings.providers.secret_keys.replace(",", " ").split()

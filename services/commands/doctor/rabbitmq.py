@@ -3,10 +3,24 @@
 from typing import cast
 from urllib.parse import unquote, urlsplit
 
-from services.commands.doctor.answers import INIT, Answer, command, fault, name_some, warn, well
-from services.commands.doctor.questions import LOGIN, Given, Question, Subject, address_of, reach, show_address
+from services.commands.doctor.questions import (
+    INIT,
+    LOGIN,
+    Answer,
+    Given,
+    Question,
+    Subject,
+    address_of,
+    command,
+    fault,
+    name_some,
+    reach,
+    show_address,
+    warn,
+    well,
+)
 from shared.broker.rabbitmq import RabbitBroker
-from shared.broker.rabbitmq.inspection import RabbitInspection
+from shared.broker.rabbitmq.management import RabbitInspection
 from shared.domain.errors import Denied, NotFound, Unavailable
 from shared.runtime.settings import Settings
 

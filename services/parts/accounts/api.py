@@ -2,14 +2,10 @@
 
 from collections.abc import Sequence
 
-from services.api.accounts.apps import AppsResource
-from services.api.accounts.pages.access import AccessPages
-from services.api.accounts.pages.apps import AppPages
-from services.api.accounts.sessions import SessionsResource
-from services.api.accounts.signing_secrets import SigningSecretsResource
+from services.api.accounts.apps import AppsResource, SigningSecretsResource
+from services.api.accounts.pages.access import AccessPages, AppPages
 from services.api.accounts.tokens import TokensResource
-from services.api.accounts.users import UsersResource
-from services.api.accounts.whoami import WhoamiResource
+from services.api.accounts.users import SessionsResource, UsersResource, WhoamiResource
 from services.api.http.pages.routes import PageSet
 from services.api.http.routes import Resource
 from services.parts import Part

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from services.parts import Check, Part
-from shared.flow.accounts.app_removal import AppRemoval
-from shared.flow.accounts.signing import Signing
+from shared.flow.accounts import AppRemoval, Signing
 from shared.flow.clock.revocations import RevocationFlow
 from shared.outgoing.signing import check_secret
 

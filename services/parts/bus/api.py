@@ -2,19 +2,14 @@
 
 from collections.abc import Sequence
 
-from services.api.bus.native.dead_letters import BusDeadLettersResource
-from services.api.bus.native.deliveries import BusDeliveriesResource
-from services.api.bus.native.events import BusEventsResource
-from services.api.bus.native.health import BusHealthResource
-from services.api.bus.native.pressure import BusPressureResource
+from services.api.bus.native.deliveries import BusDeadLettersResource, BusDeliveriesResource
+from services.api.bus.native.health import BusHealthResource, BusPressureResource, BusTrialsResource
 from services.api.bus.native.replays import BusReplaysResource
 from services.api.bus.native.subscriptions import BusSubscriptionsResource
-from services.api.bus.native.topics import BusTopicsResource
-from services.api.bus.native.trials import BusTrialsResource
+from services.api.bus.native.topics import BusEventsResource, BusTopicsResource
 from services.api.bus.pages.deliveries import BusDeadLetterPages, DeliveryPages
 from services.api.bus.pages.subscriptions import BusTopicPages, SubscriptionPages
-from services.api.bus.routemaster.api_tokens import ApiTokensResource
-from services.api.bus.routemaster.pulse import PulseResource
+from services.api.bus.routemaster.api_tokens import ApiTokensResource, PulseResource
 from services.api.bus.routemaster.subscribers import PublishedSubscribersResource
 from services.api.bus.routemaster.topics import PublishedTopicsResource
 from services.api.http.pages.routes import PageSet
@@ -22,10 +17,8 @@ from services.api.http.routes import Resource
 from services.parts import Part
 from services.parts.accounts.common import AccountsPart
 from services.parts.bus.common import BusPart
-from shared.flow.bus.delivery_lookup import DeliveryLookup
-from shared.flow.bus.logged_events import LoggedEvents
-from shared.flow.bus.receivers import Receivers
-from shared.flow.bus.trials import ReceiverTrials
+from shared.flow.bus.deliveries import DeliveryLookup, LoggedEvents
+from shared.flow.bus.receivers import Receivers, ReceiverTrials
 
 
 class BusApi(Part):

@@ -6,24 +6,21 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from services.parts import Part
-from shared.domain.bus.backlog import BacklogLimits
+from shared.domain.bus.cutting import BacklogLimits
 from shared.domain.bus.health import Care
-from shared.domain.positions import LogEnds
-from shared.flow.bus.dead_letters import BusDeadLetterFlow
+from shared.domain.documents import LogEnds
+from shared.flow.bus.deliveries import BusDeadLetterFlow
 from shared.flow.bus.flushing import UnwokenUpkeep
-from shared.flow.bus.pressure import BusPressure
-from shared.flow.bus.registry import read_log_ends
-from shared.flow.bus.replaying import Replaying, ReplayTools
-from shared.flow.bus.replays import BusReplayFlow
-from shared.flow.bus.standing import QueueStandings
-from shared.flow.bus.topics import TopicFlow
+from shared.flow.bus.replays import BusReplayFlow, Replaying, ReplayTools
+from shared.flow.bus.standing import BusPressure, QueueStandings
+from shared.flow.bus.topics import TopicFlow, read_log_ends
 from shared.flow.bus.waking import Waker
 from shared.runtime.lifecycle import Closing, Component
 from shared.stream import TopicSpec
 
 if TYPE_CHECKING:  # these bring cryptography along, and not every process needs it
-    from shared.flow.bus.publish import EventPublisher
-    from shared.flow.bus.subscribing import Subscribing
+    from shared.flow.bus.subscriptions import Subscribing
+    from shared.flow.bus.topics import EventPublisher
     from shared.flow.clock.revocations import PauseNamespace
 
 
@@ -38,13 +35,13 @@ class BusPart(Part):
 
     @cached_property
     def publisher(self) -> "EventPublisher":
-        from shared.flow.bus.publish import EventPublisher
+        from shared.flow.bus.topics import EventPublisher
 
         return EventPublisher(self.topics, self.capabilities.stream, self.capabilities.time.now, self.settings.bus)
 
     @cached_property
     def subscribing(self) -> "Subscribing":
-        from shared.flow.bus.subscribing import Subscribing, SubscriptionQuotas
+        from shared.flow.bus.subscriptions import Subscribing, SubscriptionQuotas
 
         chosen = self.settings.bus
         quotas = SubscriptionQuotas(

@@ -7,9 +7,8 @@ from services.fanout.fan_out import FanOut
 from services.parts import Check, Part
 from services.parts.bus.common import BusPart
 from shared.flow.bus.flushing import LogFlusher
-from shared.flow.bus.notices import INTERVAL_SECONDS, NoticeTeller
-from shared.flow.bus.outbox import OUTBOX_SECONDS, OutboxPublisher
-from shared.flow.bus.registry import Registry
+from shared.flow.bus.outbox import NOTICE_SECONDS, OUTBOX_SECONDS, NoticeTeller, OutboxPublisher
+from shared.flow.bus.topics import Registry
 from shared.runtime.lifecycle import Component
 from shared.runtime.loops import Periodic
 
@@ -28,7 +27,7 @@ class BusFanOut(Part):
         events = OutboxPublisher(self.store, common.publisher, given.time, base_url=base_url)
         return (
             FanOut(given.stream, self.store, flusher, common.unwoken, self.settings.bus, verify),
-            Periodic("notices of the bus", notices.run_once, interval_seconds=INTERVAL_SECONDS),
+            Periodic("notices of the bus", notices.run_once, interval_seconds=NOTICE_SECONDS),
             Periodic("outbox", events.run_once, interval_seconds=OUTBOX_SECONDS),
         )
 

@@ -6,13 +6,11 @@ from services.parts import Part
 from services.parts.bus.common import BusPart
 from services.scheduler.fire import OnDue
 from shared.domain.bus.wake_ups import QUEUE_OWNER
-from shared.flow.bus.backlogs import INTERVAL_SECONDS as BACKLOG_SECONDS
-from shared.flow.bus.backlogs import BacklogUpkeep
-from shared.flow.bus.compaction import INTERVAL_SECONDS as COMPACTION_SECONDS
-from shared.flow.bus.compaction import ChunkUpkeep
-from shared.flow.bus.due import DueQueues
-from shared.flow.bus.gauges import INTERVAL_SECONDS, QueueGauges
-from shared.flow.bus.retention import BusRetention
+from shared.flow.bus.standing import INTERVAL_SECONDS, QueueGauges
+from shared.flow.bus.upkeep import INTERVAL_SECONDS as BACKLOG_SECONDS
+from shared.flow.bus.upkeep import INTERVAL_SECONDS as COMPACTION_SECONDS
+from shared.flow.bus.upkeep import BacklogUpkeep, BusRetention, ChunkUpkeep
+from shared.flow.bus.waking import DueQueues
 from shared.runtime.lifecycle import Component
 from shared.runtime.loops import Periodic, Swept
 

@@ -6,11 +6,10 @@ from typing import Any
 from services.parts import Part
 from services.parts.bus.common import BusPart
 from services.parts.jobs.worker import JobsWorker
-from services.worker.bus.bytes_in_hand import BYTES_IN_HAND
-from services.worker.bus.deliver import DeliveringTools, DeliverQueues, DeliverSlowQueues
-from services.worker.bus.replay import ReplayRunner
-from services.worker.stage import Stage
-from shared.flow.bus.notice_mails import INTERVAL_SECONDS, NoticeMails
+from services.worker.bus.deliver import DeliveringTools, DeliverQueues, DeliverSlowQueues, ReplayRunner
+from services.worker.bus.held_queue import BYTES_IN_HAND
+from services.worker.consumer import Stage
+from shared.flow.bus.outbox import MAIL_SECONDS, NoticeMails
 from shared.outgoing import Outgoing
 from shared.runtime.fair_budget import FairBudget
 from shared.runtime.lifecycle import Component
@@ -35,7 +34,7 @@ class BusWorker(Part):
         if process != "worker" or not given.mail.delivers:
             return ()
         mails = NoticeMails(self.store, given.mail, given.time, jobs.mailing, lease=jobs.mail_lease)
-        return (Periodic("mails about subscriptions", mails.run_once, interval_seconds=INTERVAL_SECONDS),)
+        return (Periodic("mails about subscriptions", mails.run_once, interval_seconds=MAIL_SECONDS),)
 
     def _tools(self, outgoing: Outgoing, bytes_in_hand: int) -> DeliveringTools:
         given, bus = self.capabilities, self.parts.of(BusPart)

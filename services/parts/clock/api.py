@@ -4,13 +4,10 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from services.api.clock.bulk import BulkResource
-from services.api.clock.dead_letters import DeadLettersResource
-from services.api.clock.due import DueResource
-from services.api.clock.pages.dead_letters import DeadLetterPages
+from services.api.clock.occurrences import DeadLettersResource, DueResource
 from services.api.clock.pages.definitions import DefinitionPages
-from services.api.clock.pages.schedules import SchedulePages
-from services.api.clock.schedule_limits import ScheduleLimits
-from services.api.clock.schedules import SchedulesResource
+from services.api.clock.pages.schedules import DeadLetterPages, SchedulePages
+from services.api.clock.schedules import ScheduleLimits, SchedulesResource
 from services.api.http.pages.routes import PageSet
 from services.api.http.routes import Resource
 from services.parts import Part

@@ -6,11 +6,10 @@ from datetime import timedelta
 from services.parts import Part
 from services.parts.clock.common import ClockPart
 from services.scheduler.clock import TickingClock
-from services.scheduler.deliver import Deliveries
+from services.scheduler.deliver import Deliveries, InHand
 from services.scheduler.fire import Fire
-from services.scheduler.in_hand import InHand
 from services.scheduler.sweep import Sweep
-from shared.flow.clock.retention import Retention
+from shared.flow.clock.settlement import Retention
 from shared.runtime.lifecycle import Component
 from shared.runtime.loops import Periodic
 

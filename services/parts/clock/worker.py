@@ -7,9 +7,8 @@ from typing import Any
 from services.parts import Part
 from services.parts.accounts.common import AccountsPart
 from services.parts.clock.common import ClockPart
-from services.worker.clock.call import HttpCaller
-from services.worker.clock.places import FairCalls, Places
-from services.worker.stage import Stage
+from services.worker.clock.call import FairCalls, HttpCaller, Places
+from services.worker.consumer import Stage
 
 # The calls that may wait in a worker for a place, so that none waits in the queue behind those of another caller.
 _WAITING_PER_PLACE = 4

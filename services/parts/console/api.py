@@ -3,17 +3,12 @@
 from collections.abc import Sequence
 
 from services.api.console.audit import AuditResource
-from services.api.console.bulk_actions import BulkActionsResource
-from services.api.console.bulk_drafts import BulkDrafts
+from services.api.console.bulk_actions import BulkActionsResource, BulkDrafts
 from services.api.console.letter_retries import LetterRetriesResource
-from services.api.console.namespaces import NamespacesResource
-from services.api.console.overview import OverviewResource
+from services.api.console.overview import NamespacesResource, OverviewResource
 from services.api.console.pages.bulk_actions import BulkActionPages
-from services.api.console.pages.deployment import AuditPages, ProcessPages, SettingsPages
-from services.api.console.pages.find import FindPages
-from services.api.console.pages.overview import OverviewPages
-from services.api.console.processes import ProcessesResource
-from services.api.console.settings import SettingsResource
+from services.api.console.pages.overview import AuditPages, FindPages, OverviewPages, ProcessPages, SettingsPages
+from services.api.console.processes import ProcessesResource, SettingsResource
 from services.api.http.pages.routes import PageSet
 from services.api.http.routes import Resource
 from services.parts import Part

@@ -6,10 +6,9 @@ from services.parts import Part
 from services.parts.clock.common import ClockPart
 from services.parts.jobs.common import JobsPart
 from shared.domain.console.signs import ROLES
-from shared.flow.console.bulk import BulkFlow
-from shared.flow.console.bulk_things import BulkJobs, BulkLetters, BulkSchedules, BulkThings
-from shared.flow.console.overviews import OverviewReader
-from shared.flow.console.system_records import SystemRecords
+from shared.flow.console.audit import SystemRecords
+from shared.flow.console.bulk import BulkFlow, BulkJobs, BulkLetters, BulkSchedules, BulkThings
+from shared.flow.console.overview import OverviewReader
 
 
 class ConsolePart(Part):

@@ -6,8 +6,8 @@ from functools import partial
 
 from services.parts import Part
 from services.parts.console.common import ConsolePart
-from shared.flow.console.gauges import INTERVAL_SECONDS, Gauges
-from shared.flow.console.retention import ConsoleRetention
+from shared.flow.console.audit import ConsoleRetention
+from shared.flow.console.overview import INTERVAL_SECONDS, Gauges
 from shared.runtime.lifecycle import Component
 from shared.runtime.loops import Periodic
 

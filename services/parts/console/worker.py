@@ -6,7 +6,7 @@ from typing import Any
 from services.parts import Part
 from services.parts.console.common import ConsolePart
 from services.worker.console.bulk import BulkRunner
-from services.worker.stage import Stage
+from services.worker.consumer import Stage
 
 
 class ConsoleWorker(Part):

@@ -5,24 +5,19 @@ from functools import cached_property
 
 from services.api.http.pages.routes import PageSet
 from services.api.http.routes import Resource
-from services.api.jobs.account_jobs import AccountJobs
-from services.api.jobs.batches import BatchesResource
 from services.api.jobs.groups import GroupsResource
-from services.api.jobs.job_answers import JobAnswers
-from services.api.jobs.job_draft import JobDrafts
-from services.api.jobs.job_files import JobFiles
+from services.api.jobs.job_body import AccountJobs
+from services.api.jobs.job_draft import JobDrafts, JobFiles
 from services.api.jobs.job_lists import JobListResource
-from services.api.jobs.jobs import JobsResource
+from services.api.jobs.job_view import JobAnswers
+from services.api.jobs.jobs import BatchesResource, JobsResource
 from services.api.jobs.moves import JobMovesResource
-from services.api.jobs.pages.groups import GroupPages
-from services.api.jobs.pages.job import JobPages
+from services.api.jobs.pages.job import GroupPages, JobPages
 from services.api.jobs.pages.job_list import JobListPages
 from services.api.jobs.pages.making import JobMakingPages
 from services.api.jobs.pages.templates import TemplatePages
-from services.api.jobs.part_uploads import PartUploadsResource
-from services.api.jobs.template_trial import TemplateTrialResource
-from services.api.jobs.templates import TemplatesResource
-from services.api.jobs.uploads import UploadsResource, UploadUrlResource
+from services.api.jobs.templates import TemplatesResource, TemplateTrialResource
+from services.api.jobs.uploads import PartUploadsResource, UploadsResource, UploadUrlResource
 from services.api.messages.message_jobs import MessageAccountJobs
 from services.api.messages.recipient_counting import RecipientCounting
 from services.parts import Part

@@ -4,14 +4,12 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from services.parts import Check, Part
-from shared.flow.accounts.belongings import Belongings
-from shared.flow.jobs.belongings import JobBelongings
-from shared.flow.jobs.breaker import Breaker
+from shared.flow.accounts import Belongings
 from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.groups import GroupFlow
-from shared.flow.jobs.jobs import JobFlow
+from shared.flow.jobs.finish import Breaker
 from shared.flow.jobs.kinds import JobKinds
-from shared.flow.jobs.removal import JobRemoval
+from shared.flow.jobs.moves import GroupFlow, JobFlow
+from shared.flow.jobs.retention import JobBelongings, JobRemoval
 from shared.flow.jobs.watch import JobWatch
 
 

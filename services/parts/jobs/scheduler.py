@@ -6,8 +6,8 @@ from datetime import timedelta
 from services.parts import Part
 from services.parts.jobs.common import JobsPart
 from services.scheduler.fire import OnDue
-from shared.domain.jobs.owners import BATCH, JOB
-from shared.flow.jobs.due import DueWork
+from shared.domain.jobs.jobs import BATCH, JOB
+from shared.flow.jobs.moves import DueWork
 from shared.flow.jobs.retention import JobRetention
 from shared.flow.jobs.upkeep import ShardTurns, Upkeep, UpkeepPatience
 from shared.runtime.lifecycle import Component

@@ -8,13 +8,10 @@ from typing import Any
 
 from services.parts import Part
 from services.parts.jobs.common import JobsPart
-from services.worker.jobs.cuts import Cuts
-from services.worker.jobs.finish import Finisher
-from services.worker.jobs.grace import Grace
-from services.worker.jobs.mail import Mailer
-from services.worker.jobs.plan import Planner
-from services.worker.jobs.plan_inputs import PlanInputs
-from services.worker.stage import Stage
+from services.worker.consumer import Stage
+from services.worker.jobs.dividing import Cuts
+from services.worker.jobs.finish import Finisher, Grace, Mailer
+from services.worker.jobs.plan import PlanInputs, Planner
 from shared.domain.jobs.mails import Mailing
 from shared.flow.jobs.finish import Finish
 

@@ -5,26 +5,21 @@ from collections.abc import Sequence
 from services.api.http.pages.routes import PageSet
 from services.api.http.routes import Resource
 from services.api.messages.callbacks import CallbacksResource
-from services.api.messages.credentials import CredentialsResource
-from services.api.messages.job_messages import JobMessagesResource
-from services.api.messages.keys import SecretKeysResource
-from services.api.messages.messages import MessagesResource
+from services.api.messages.credentials import CredentialsResource, SecretKeysResource
+from services.api.messages.job_messages import JobMessagesResource, RetriesResource
+from services.api.messages.messages import MessagesResource, RecipientsResource
 from services.api.messages.pages.accounts import AccountPages
-from services.api.messages.pages.ledger import LedgerPages
-from services.api.messages.pages.recipients import RecipientPages
-from services.api.messages.recipients import RecipientsResource
-from services.api.messages.retries import RetriesResource
+from services.api.messages.pages.ledger import LedgerPages, RecipientPages
 from services.api.messages.single_sends import SingleSendsResource
-from services.api.messages.suppression_bulk import BulkSuppressionsResource
-from services.api.messages.suppressions import SuppressionsResource
+from services.api.messages.suppressions import BulkSuppressionsResource, SuppressionsResource
 from services.api.messages.unsubscribing import UnsubscribeResource
 from services.parts import Part
 from services.parts.jobs.api import JobsApi
 from services.parts.messages.common import MessagesPart
-from shared.flow.messages.credential_figures import CredentialFigures
-from shared.flow.messages.redacting import RecipientRedaction
+from shared.flow.messages.barring import UnsubscribeFlow
+from shared.flow.messages.figures import CredentialFigures
+from shared.flow.messages.retention import RecipientRedaction
 from shared.flow.messages.singles import SendLimiter
-from shared.flow.messages.unsubscribing import UnsubscribeFlow
 
 
 class MessagesApi(Part):

@@ -6,22 +6,20 @@ from typing import TYPE_CHECKING
 
 from services.parts import Part
 from services.parts.jobs.common import JobsPart
-from shared.flow.accounts.belongings import Belongings
+from shared.flow.accounts import Belongings
 from shared.flow.jobs.kinds import JobKind
-from shared.flow.messages.belongings import MessageBelongings
 from shared.flow.messages.feeding import CredentialFeed
 from shared.flow.messages.figures import MessageFigures
 from shared.flow.messages.halting import BounceBreaker
-from shared.flow.messages.kind import MessageFeeder, MessageKind
-from shared.flow.messages.retrying import JobRetry
+from shared.flow.messages.kind import JobRetry, MessageFeeder, MessageKind
+from shared.flow.messages.retention import MessageBelongings
 from shared.flow.messages.singles import SingleFlow
 
 if TYPE_CHECKING:  # these bring drivers and cryptography along, and not every process needs them
     from shared.audience.recipient_tables import RecipientTables
-    from shared.flow.messages.callbacks import CallbackFlow
+    from shared.flow.messages.barring import UnsubscribeLinks
     from shared.flow.messages.credentials import CredentialFlow
-    from shared.flow.messages.receipts import Receipts
-    from shared.flow.messages.unsubscribing import UnsubscribeLinks
+    from shared.flow.messages.receipts import CallbackFlow, Receipts
 
 
 class MessagesPart(Part):
@@ -67,7 +65,7 @@ class MessagesPart(Part):
 
     @cached_property
     def links(self) -> "UnsubscribeLinks":
-        from shared.flow.messages.unsubscribing import UnsubscribeLinks
+        from shared.flow.messages.barring import UnsubscribeLinks
 
         return UnsubscribeLinks(self.capabilities.key_ring, public_url=self.settings.api.public_url)
 
@@ -79,7 +77,7 @@ class MessagesPart(Part):
 
     @cached_property
     def callbacks(self) -> "CallbackFlow":
-        from shared.flow.messages.callbacks import CallbackFlow
+        from shared.flow.messages.receipts import CallbackFlow
 
         given = self.capabilities
         return CallbackFlow(

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from services.parts import Part
 from services.parts.messages.common import MessagesPart
 from services.scheduler.fire import OnDue
-from shared.domain.messages.owners import CREDENTIAL, SINGLES
-from shared.flow.messages.gauges import INTERVAL_SECONDS, CredentialGauges
+from shared.domain.messages.singles import CREDENTIAL, SINGLES
+from shared.flow.messages.barring import SuppressionUpkeep
+from shared.flow.messages.figures import INTERVAL_SECONDS, CredentialGauges
 from shared.flow.messages.retention import MessageRetention
-from shared.flow.messages.suppressions import SuppressionUpkeep
 from shared.runtime.lifecycle import Component
 from shared.runtime.loops import Periodic
 

@@ -7,18 +7,15 @@ from services.parts import Part
 from services.parts.jobs.common import JobsPart
 from services.parts.jobs.worker import JobsWorker
 from services.parts.messages.common import MessagesPart
-from services.worker.messages.accounts import OpenAccounts
-from services.worker.messages.kept_clock import KeptClock
-from services.worker.messages.mailings import Mailings
-from services.worker.messages.opening import Dispatches
-from services.worker.messages.reading import RowsReader
-from services.worker.messages.rules import SendRules
+from services.worker.consumer import Stage
+from services.worker.messages.opening import Dispatches, OpenAccounts, SendRules
+from services.worker.messages.pace import KeptClock
+from services.worker.messages.rows import Mailings, RowsReader
 from services.worker.messages.send import MessageSender
 from services.worker.messages.singles import SingleSender
-from services.worker.stage import Stage
 from shared.domain.messages.pacing import PaceGuard
-from shared.flow.messages.account_clock import AccountClock
-from shared.flow.messages.rejections import INTERVAL_SECONDS, RejectionMails
+from shared.flow.messages.halting import INTERVAL_SECONDS, RejectionMails
+from shared.flow.time import AccountClock
 from shared.runtime.lifecycle import Component
 from shared.runtime.loops import Periodic
 

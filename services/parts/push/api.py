@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from services.api.http.routes import Resource
 from services.api.push.devices import DevicesResource
-from services.api.push.preview import PreviewResource, PreviewRules
-from services.api.push.samples import SamplesResource
+from services.api.push.preview import PreviewResource, PreviewRules, SamplesResource
 from services.parts import Part
 from services.parts.jobs.api import JobsApi
 from services.parts.push.common import PushPart

@@ -6,8 +6,7 @@ from functools import cached_property
 from services.parts import Check, Part
 from shared.domain.push.records import RecordRules
 from shared.flow.jobs.kinds import JobKind
-from shared.flow.push.control_group import ControlGroupFile
-from shared.flow.push.kind import PushKind
+from shared.flow.push import ControlGroupFile, PushKind
 
 
 class PushPart(Part):

@@ -7,9 +7,9 @@ from services.parts import Part
 from services.parts.jobs.common import JobsPart
 from services.parts.jobs.worker import JobsWorker
 from services.parts.push.common import PushPart
+from services.worker.consumer import Stage
 from services.worker.push.recipients import RecipientReader
 from services.worker.push.send import Sender
-from services.worker.stage import Stage
 
 
 class PushWorker(Part):

@@ -22,25 +22,24 @@ from msgspec import Struct
 from services.worker.bus.grouped import GroupedStore
 from services.worker.bus.held_queue import MOMENT_SECONDS, RunTools
 from services.worker.bus.queue_run import QueueRun
-from services.worker.stage import Stage
+from services.worker.consumer import Stage
 from shared.domain.bus.health import Care
-from shared.domain.bus.tasks import DeliverQueue, DeliverSlowly
-from shared.domain.bus.wake_ups import TakenWakeUp
+from shared.domain.bus.wake_ups import DeliverQueue, DeliverSlowly, RunReplay, TakenWakeUp
 from shared.domain.errors import Unavailable
 from shared.flow.bus.receivers import Receivers
-from shared.flow.bus.subscribing import Subscribing
+from shared.flow.bus.replays import Replaying
+from shared.flow.bus.subscriptions import Subscribing
 from shared.flow.bus.waking import Waker
 from shared.flow.time import DatabaseTime
 from shared.outgoing import Outgoing
 from shared.runtime.fair_budget import FairBudget
 from shared.runtime.faults import fault
-from shared.runtime.retries import Backoff, next_delay
+from shared.runtime.loops import Backoff, next_delay
 from shared.secrets import KeyRing
 from shared.store import Store
 from shared.store.bus.wake_ups import HandedWakeUp
 
 log = structlog.get_logger(__name__)
-
 _SETTLING_SECONDS = 10.0
 _MOST_MOVING = 10_000
 _SOON = timedelta(seconds=2)
@@ -144,3 +143,27 @@ def _run_tools(tools: DeliveringTools, in_flight: int, is_stopping: Callable[[],
         call_seconds=tools.call_seconds,
         is_stopping=is_stopping,
     )
+
+
+class ReplayRunner(Stage[RunReplay]):
+    """Runs replays, a turn at a time."""
+
+    task = RunReplay
+    in_flight = 2
+
+    def __init__(self, replaying: Replaying) -> None:
+        self._replaying = replaying
+        self._stopping = asyncio.Event()
+
+    async def run(self, task: RunReplay) -> None:
+        await self._replaying.run(task.replay_id, self._stopping)
+
+    async def put_off(self, task: RunReplay) -> None:
+        """Leave it to upkeep, which finds replays without a worker."""
+
+    async def give_up(self, task: RunReplay, reason: str) -> None:
+        await self._replaying.give_up(task.replay_id, reason)
+
+    def stop(self) -> None:
+        """Leave replays in hand to other workers."""
+        self._stopping.set()

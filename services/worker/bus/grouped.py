@@ -1,49 +1,156 @@
 """Store calls for all wake-ups in hand, made together: concurrent calls share a round trip.
 
-If a call fails because of one of them, each is repeated alone, so that only the faulty one fails. If the store is away,
-all fail.
+The first chunks of many queues are read together, and a long backlog delays no other queue. A queue whose cursor is
+locked by an open transaction, such as that of a dead process, waits for a while.
 """
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
+from itertools import compress, groupby
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 import structlog
+from cachetools import LRUCache
 from msgspec import Struct
 
-from services.worker.bus.heads import HeadsAsked, read_heads
-from services.worker.bus.locked_queues import LockedQueues
-from shared.domain.bus.cursors import Cursor
 from shared.domain.bus.cutting import ChunkHead, QueuedChunk
-from shared.domain.bus.deliveries import EventDelivery
+from shared.domain.bus.deliveries import Cursor, EventDelivery
 from shared.domain.bus.subscriptions import EventSubscription, subscription_of
 from shared.domain.bus.wake_ups import Rest, TakenWakeUp
 from shared.domain.errors import Unavailable
 from shared.flow.bus.waking import Waker
 from shared.flow.time import DatabaseTime
-from shared.runtime.coalescer import Coalescer
+from shared.runtime.cached import Coalescer
 from shared.store import Store
-from shared.store.bus.cuts import CursorCut
+from shared.store.bus.cuts import PATIENCE, BusCuts, CursorCut, CursorWrites
 from shared.store.bus.deliveries import QueueSettlement
-from shared.store.bus.moves import CursorWrites
 from shared.store.bus.wake_ups import HandedWakeUp
 from shared.store.clock.occurrences import fresh_token
 from shared.store.transactions import OwnSession
 
 log = structlog.get_logger(__name__)
+_MOST = 10_000
+Write = TypeVar("Write")
+
+
+class LockedQueues:
+    """The locked queues that a process has met recently."""
+
+    def __init__(self) -> None:
+        self._met: LRUCache[str, bool] = LRUCache(maxsize=_MOST)
+
+    async def write(
+        self,
+        writes: Sequence[Write],
+        queue_of: Callable[[Write], str],
+        write_some: Callable[[Sequence[Write], float], Awaitable[CursorWrites]],
+    ) -> Sequence[bool | Exception]:
+        """Write these by `write_some`, which also takes a patience in seconds. Answers for each whether it was written,
+        or `Unavailable` if its queue is locked. If one queue has several writes, only the first is made: two runs have
+        met, and one of them has lost the queue."""
+        queues = list(map(queue_of, writes))
+        firsts = [queues.index(queue) == place for place, queue in enumerate(queues)]
+        outcome = await self._write_firsts(list(compress(writes, firsts)), queue_of, write_some)
+        self._note(set(queues), outcome.locked)
+        return [is_first and _answer(queue, outcome) for queue, is_first in zip(queues, firsts, strict=True)]
+
+    async def _write_firsts(
+        self,
+        writes: Sequence[Write],
+        queue_of: Callable[[Write], str],
+        write_some: Callable[[Sequence[Write], float], Awaitable[CursorWrites]],
+    ) -> CursorWrites:
+        together = [write for write in writes if queue_of(write) not in self._met]
+        outcome = await write_some(together, PATIENCE) if together else CursorWrites()
+        for write in writes:
+            if queue_of(write) in self._met:
+                outcome |= await write_some([write], 0)
+        return outcome
+
+    def _note(self, queues: set[str], locked: frozenset[str]) -> None:
+        for queue in queues - locked:
+            self._met.pop(queue, None)
+        for queue in locked:
+            if queue not in self._met:
+                log.warning("another transaction keeps the cursor of a queue", queue=queue)
+            self._met[queue] = True
+
+
+def _answer(queue: str, outcome: CursorWrites) -> bool | Exception:
+    if queue in outcome.locked:
+        return Unavailable("MongoDB: another transaction keeps the cursor of this queue")
+    return queue in outcome.written
+
+
+HEADS = 2_000
+"""The chunks that one read takes for several queues."""
+FIRST_HEADS = 64
+"""The chunks of one queue that are read first. A queue with more waiting events is read alone."""
+READS_AT_ONCE = 8
+Heads = dict[str, list[ChunkHead]]
+
+
+class HeadsAsked(Struct, frozen=True):
+    """A queue whose chunks are read, at most `most`, with the known number of waiting events."""
+
+    queue: str
+    most: int
+    waiting: int
+
+
+async def read_heads(cuts: BusCuts, asked: Sequence[HeadsAsked]) -> list[list[ChunkHead]]:
+    """The first chunks of each queue, in order."""
+    apart = [one for one in asked if max(one.most, one.waiting) > FIRST_HEADS]
+    groups = _divide([one for one in asked if max(one.most, one.waiting) <= FIRST_HEADS])
+    limit = asyncio.Semaphore(READS_AT_ONCE)
+    reads = [_read_group(cuts, group, limit) for group in groups]
+    found: Heads = {}
+    for heads in await asyncio.gather(*reads, _read_apart(cuts, apart, limit)):
+        found |= heads
+    return [found.get(one.queue, [])[: one.most] for one in asked]
+
+
+async def _read_group(cuts: BusCuts, group: Sequence[HeadsAsked], limit: asyncio.Semaphore) -> Heads:
+    async with limit:
+        found = await cuts.read_heads([one.queue for one in group], limit=HEADS)
+    heads = {queue: list(some) for queue, some in groupby(found, attrgetter("queue"))}
+    if len(found) < HEADS:
+        return heads
+    return heads | await _read_apart(cuts, [one for one in group if one.queue >= found[-1].queue], limit)
+
+
+async def _read_apart(cuts: BusCuts, asked: Sequence[HeadsAsked], limit: asyncio.Semaphore) -> Heads:
+    async def read(one: HeadsAsked) -> list[ChunkHead]:
+        async with limit:
+            return await cuts.read_heads([one.queue], limit=one.most)
+
+    found = await asyncio.gather(*map(read, asked))
+    return {one.queue: heads for one, heads in zip(asked, found, strict=True)}
+
+
+def _divide(asked: Sequence[HeadsAsked]) -> Iterator[list[HeadsAsked]]:
+    """Groups of queues that are expected to have fewer than `HEADS` chunks together."""
+    group, expected = list[HeadsAsked](), 0
+    for one in asked:
+        expected += one.waiting + 1
+        if expected >= HEADS:
+            yield group
+            group, expected = [], one.waiting + 1
+        group.append(one)
+    if group:
+        yield group
+
 
 AT_ONCE = 200
 """The most wake-ups of one call."""
-
 BYTES_AT_ONCE = 4 * 2**20
 """The most bytes of events that one call reads or writes, unless a single delivery has more."""
-
 _SOON = timedelta(seconds=2)
 _ONE = BYTES_AT_ONCE // AT_ONCE
 _DOCUMENT_BYTES = 1_024  # what a delivery costs beside its events
-
 Asked = TypeVar("Asked")
 Answered = TypeVar("Answered")
 Work = Callable[[Sequence[Asked]], Awaitable[Sequence[Answered | Exception]]]

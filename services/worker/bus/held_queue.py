@@ -1,4 +1,4 @@
-"""A queue whose wake-up is in hand: its lease, its cursor and its subscription."""
+"""Counters of the bus in workers."""
 
 import asyncio
 from collections.abc import Callable, MutableMapping
@@ -8,24 +8,87 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
-from services.worker.bus.bytes_in_hand import ByteShare
 from services.worker.bus.grouped import GroupedStore, QueueReading
-from shared.domain.bus.cursors import Cursor
+from shared.domain.bus.deliveries import CallResult, Cursor, SettledDelivery
 from shared.domain.bus.health import Care
 from shared.domain.bus.subscriptions import EventSubscription
 from shared.domain.bus.wake_ups import Rest, TakenWakeUp
 from shared.flow.bus.receivers import Receivers
-from shared.flow.bus.subscribing import Subscribing
+from shared.flow.bus.subscriptions import Subscribing
 from shared.flow.time import DatabaseTime
 from shared.runtime.fair_budget import FairBudget
+from shared.runtime.metrics import (
+    BUS_DELIVERED_EVENTS,
+    BUS_DELIVERIES,
+    BUS_DELIVERY_SECONDS,
+    BUS_EVENTS_SETTLED,
+    BUS_LATENCY,
+    BoundedLabels,
+)
 
 log = structlog.get_logger(__name__)
+_label = BoundedLabels()
+
+
+def count_throttled(subscription: EventSubscription) -> None:
+    """Count a receiver that was not called because it is paused."""
+    BUS_DELIVERIES.labels(_label(subscription.id), "throttled").inc()
+
+
+def count_call(subscription: EventSubscription, settled: SettledDelivery, result: CallResult) -> None:
+    """Count a call that is settled."""
+    label, outcome, delivery = _label(subscription.id), "success" if result.is_success else "failure", settled.before
+    BUS_DELIVERIES.labels(label, outcome).inc()
+    BUS_DELIVERED_EVENTS.labels(label, outcome).inc(delivery.count)
+    BUS_DELIVERY_SECONDS.labels(outcome).observe(result.attempt.ms / 1_000)
+    waited = (result.attempt.at - delivery.first_at).total_seconds()
+    if not delivery.made:
+        BUS_LATENCY.labels("first").observe(waited)
+    if result.is_success:
+        BUS_LATENCY.labels("last").observe(waited)
+    count_settled(subscription, settled)
+
+
+def count_settled(subscription: EventSubscription, settled: SettledDelivery) -> None:
+    """Count the events of a delivery that is settled."""
+    if settled.after.settled_at is not None:
+        BUS_EVENTS_SETTLED.labels(_label(subscription.id), settled.after.status.value).inc(settled.before.count)
+
+
+BYTES_IN_HAND = 64 * 2**20
+"""The bytes of events that all runs of a process hold together, from reading chunks or open deliveries until these are
+settled. Each exists a few times for moments: as a document, as a body, and in the transaction that cuts it. A single
+cut may exceed this."""
+
+
+class ByteShare:
+    """The bytes that one run holds of a budget, for its namespace."""
+
+    def __init__(self, budget: FairBudget) -> None:
+        self._budget = budget
+        self._namespace = ""
+        self._size = 0
+
+    def can_take(self, namespace: str, size: int) -> bool:
+        """Whether it may ask for more. A run that holds some must not wait, or two could wait for each other."""
+        return self._size == 0 or self._budget.has_room(namespace, size)
+
+    async def take(self, namespace: str, size: int) -> None:
+        """Wait until there is room, and take it."""
+        await self._budget.take(namespace, size)
+        self._namespace = namespace
+        self._size += size
+
+    def give_back(self) -> None:
+        if self._size:
+            self._budget.give_back(self._namespace, self._size)
+            self._size = 0
+
 
 SECONDS_AT_A_TIME = 10.0
 RENEW_SECONDS = 3.0
 MOMENT_SECONDS = 1.0
 """How long a queue in hand waits for its namespace's share of the stage while other queues of it finish."""
-
 _SLOW_MS = 1_000
 
 

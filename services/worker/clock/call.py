@@ -10,31 +10,34 @@ poisonous occurrences dead letters.
 
 import asyncio
 import time
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import structlog
 
-from shared.domain.clock.callbacks import HttpCallback
-from shared.domain.clock.deliveries import Undeliverable
+from services.worker.consumer import Stage
+from shared.domain.clock.callbacks import CallTarget, HttpCallback, Undeliverable
 from shared.domain.clock.occurrences import Occurrence, read_owner
 from shared.domain.clock.schedules import Schedule, Verdict, carillon_headers, stands
-from shared.domain.clock.tasks import CallTarget
-from shared.domain.errors import Unavailable
-from shared.flow.accounts.signing import Signing
+from shared.domain.errors import CarillonError, Unavailable
+from shared.domain.rates import Shares
+from shared.flow.accounts import Signing
 from shared.flow.clock.settlement import Attempt, Settlement
 from shared.flow.time import DatabaseTime
 from shared.outgoing import Answer, Blocked, Call, Outgoing, Unreachable
 from shared.runtime.faults import fault
+from shared.runtime.metrics import CALLS_LET_GO
 from shared.runtime.tracing import current_span, with_header
 from shared.store import Store
 
 log = structlog.get_logger(__name__)
-
 _SETTLING = timedelta(seconds=10)
 
 
 class HttpCaller:
-    """Makes and settles calls for the stage `services.worker.clock.places.FairCalls`."""
+    """Makes and settles calls for the stage `services.worker.clock.call.FairCalls`."""
 
     def __init__(
         self,
@@ -139,3 +142,142 @@ class HttpCaller:
 
 def _refusal(answer: Answer) -> Undeliverable | None:
     return None if answer.accepted else Undeliverable(f"HTTP {answer.status}: {answer.excerpt}".rstrip(": "))
+
+
+# A namespace gets at most three quarters of the places and half of the room; others have the rest at once.
+_GREED_FOR_PLACES = 3.0
+_GREED_FOR_ROOM = 1.0
+
+
+class NoRoom(CarillonError):
+    """Too many calls of one namespace wait."""
+
+
+class Places:
+    """Places for `at_once` calls, at most `per_host` of them to one host; `waiting` more may wait."""
+
+    def __init__(self, *, at_once: int, per_host: int, waiting: int) -> None:
+        self.capacity = at_once + waiting
+        self._per_host = per_host
+        self._places: Shares[str] = Shares(at_once, greed=_GREED_FOR_PLACES)
+        self._hosts: dict[str, Shares[str]] = {}
+        self._room: Shares[str] = Shares(waiting, greed=_GREED_FOR_ROOM)
+        self._waiting: dict[str, dict[str, deque[asyncio.Future[None]]]] = {}
+        self._closed = False
+
+    @asynccontextmanager
+    async def place(self, namespace: str, host: str) -> AsyncIterator[None]:
+        """Hold a place for one call.
+
+        Raises:
+            NoRoom: too many calls of this namespace wait.
+            Unavailable: the process stops before a place is free.
+        """
+        if host not in self._waiting.get(namespace, ()) and self._is_free(namespace, host):
+            self._take(namespace, host)
+        else:
+            await self._wait(namespace, host)
+        try:
+            yield
+        finally:
+            self._give_back(namespace, host)
+            self._admit_waiting()
+
+    def close(self) -> None:
+        """End all waiting."""
+        self._closed = True
+        futures = [future for hosts in self._waiting.values() for waiting in hosts.values() for future in waiting]
+        for future in futures:
+            if not future.done():
+                future.set_exception(Unavailable("this process stops"))
+
+    async def _wait(self, namespace: str, host: str) -> None:
+        if self._closed:
+            raise Unavailable("this process stops")
+        if not self._room.admits(namespace):
+            raise NoRoom(f"too many calls of {namespace} wait")
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(namespace, {}).setdefault(host, deque()).append(future)
+        self._room.take(namespace)
+        try:
+            await future
+        except asyncio.CancelledError:
+            if not future.cancelled() and future.exception() is None:
+                self._give_back(namespace, host)
+            self._admit_waiting()
+            raise
+        finally:
+            self._room.give_back(namespace)
+
+    def _admit_waiting(self) -> None:
+        """Give free places to waiting calls, one to each namespace in turn."""
+        while any(self._admit_one_of(namespace) for namespace in list(self._waiting)):
+            pass
+
+    def _admit_one_of(self, namespace: str) -> bool:
+        if not self._places.admits(namespace):
+            return False
+        hosts = self._waiting.pop(namespace)
+        admitted = any(self._admit_first(namespace, host, hosts) for host in list(hosts))
+        if hosts:
+            self._waiting[namespace] = hosts  # behind the others
+        return admitted
+
+    def _admit_first(self, namespace: str, host: str, hosts: dict[str, deque[asyncio.Future[None]]]) -> bool:
+        if not self._is_free(namespace, host):
+            return False
+        waiting = hosts.pop(host)
+        waiting = deque(future for future in waiting if not future.done())  # others were cancelled
+        if not waiting:
+            return False
+        self._take(namespace, host)
+        waiting.popleft().set_result(None)
+        if waiting:
+            hosts[host] = waiting  # behind the others
+        return True
+
+    def _is_free(self, namespace: str, host: str) -> bool:
+        of_host = self._hosts.get(host)
+        return self._places.admits(namespace) and (of_host is None or of_host.admits(namespace))
+
+    def _take(self, namespace: str, host: str) -> None:
+        self._places.take(namespace)
+        self._hosts.setdefault(host, Shares(self._per_host, greed=_GREED_FOR_PLACES)).take(namespace)
+
+    def _give_back(self, namespace: str, host: str) -> None:
+        self._places.give_back(namespace)
+        self._hosts[host].give_back(namespace)
+        if not len(self._hosts[host]):
+            del self._hosts[host]
+
+
+class FairCalls(Stage[CallTarget]):
+    """The stage behind `sched.call`: the caller, with a place for each call."""
+
+    task = CallTarget
+
+    def __init__(self, caller: HttpCaller, places: Places) -> None:
+        self.in_flight = places.capacity
+        self._caller = caller
+        self._places = places
+
+    async def run(self, task: CallTarget) -> None:
+        """Make the call once it has a place."""
+        try:
+            async with self._places.place(task.namespace, task.host):
+                await self._caller.run(task)
+        except NoRoom:
+            CALLS_LET_GO.inc()
+            log.info("call waits for the end of its lease", occurrence_id=task.occurrence_id, namespace=task.namespace)
+
+    async def put_off(self, task: CallTarget) -> None:
+        """Drop the message, as the caller does."""
+        await self._caller.put_off(task)
+
+    async def give_up(self, task: CallTarget, reason: str) -> None:
+        """Leave the call to its lease, as the caller does."""
+        await self._caller.give_up(task, reason)
+
+    def stop(self) -> None:
+        """End the waiting for places, because the process stops."""
+        self._places.close()

@@ -2,8 +2,8 @@
 
 import structlog
 
-from services.worker.stage import Stage
-from shared.domain.console.tasks import RunBulkAction
+from services.worker.consumer import Stage
+from shared.domain.console.bulk_actions import RunBulkAction
 from shared.flow.console.bulk import BulkFlow
 
 log = structlog.get_logger(__name__)

@@ -1,8 +1,5 @@
-"""Dividing a localized push's devices among its zones, once for the whole group.
-
-The planner of a zone's job completes the division first, from its last step. One planner at a time holds the division,
-and the plans of other zones are put off meanwhile. That only saves work: `shared.domain.jobs.divisions` says why no
-device is in two lists even if two planners divide at once.
+"""The sources of a plan's batches: a push table, a file of users, or the devices of a zone; a localized push divides
+its devices among the zones once for the whole group.
 """
 
 import asyncio
@@ -11,28 +8,28 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import timedelta
 from itertools import chain
+from typing import assert_never
 
 import structlog
 
-from services.worker.jobs.cutting import PlannedBatch
-from services.worker.jobs.file_cutting import FileCuts
+from services.worker.jobs.cutting import DistinctCuts, FileCuts, PlannedBatch, TableCuts
 from shared.audience import DEVICES_AT_ONCE, Audience, DividedUsers
+from shared.audience.recipient_tables import RecipientTables
 from shared.blobs import Blobs
-from shared.domain.audience.audiences import BEGINNING
+from shared.domain.audience.audiences import BEGINNING, ByteRange, DeviceList, File, KeyRange, PushTable
+from shared.domain.audience.columns import NamedColumns
 from shared.domain.audience.csv_cuts import users_in
-from shared.domain.audience.ranges import ByteRange
-from shared.domain.audience.sources import File, PushTable
 from shared.domain.audience.zones import REST, describe_rest
 from shared.domain.errors import Invalid, Unavailable
+from shared.domain.jobs.batches import Batch
 from shared.domain.jobs.dividing import FoundDevices, find_devices, next_step
-from shared.domain.jobs.divisions import Division, Step
-from shared.domain.jobs.groups import zone_rules
+from shared.domain.jobs.groups import Division, Step, zone_rules
 from shared.domain.jobs.jobs import Job
 from shared.runtime.faults import fault
+from shared.runtime.settings import WorkerSettings
 from shared.store import Store
 
 log = structlog.get_logger(__name__)
-
 _CUTS_AT_ONCE = 4
 _LEASE = timedelta(seconds=15)
 
@@ -201,3 +198,44 @@ class Divider:
 
 def _portions(size: int, cuts: Sequence[ByteRange]) -> Iterator[Sequence[ByteRange]]:
     return (cuts[first : first + size] for first in range(0, len(cuts), size))
+
+
+class Cuts:
+    """Cuts the source of a job into batches."""
+
+    def __init__(self, store: Store, audience: Audience, blobs: Blobs, worker: WorkerSettings) -> None:
+        self._tables = TableCuts(audience, page_batches=worker.page_batches)
+        recipients = RecipientTables.beside(audience)
+        self._named_tables = TableCuts(recipients, page_batches=worker.page_batches)
+        self._distinct = DistinctCuts(recipients, self._named_tables)
+        self._files = FileCuts(store, blobs)
+        divider = Divider(store, audience, blobs, self._files, step_rows=worker.divide_rows)
+        self._zones = ZoneCuts(store, divider, page_batches=worker.page_batches)
+
+    def pages(
+        self, job: Job, last: Batch | None, size: int, named: NamedColumns | None = None
+    ) -> AsyncGenerator[list[PlannedBatch]]:
+        """The batches behind the last one, a page at a time; an empty page means that reading goes on. Raises
+        `Invalid`."""
+        first = 0 if last is None else last.ordinal + 1
+        # A plan that a worker of an earlier version began continues in that version's way.
+        if job.divided and (last is None or isinstance(last.range, DeviceList)):
+            return self._zones.pages(job, first, size)
+        match job.plan.source:
+            case PushTable(highest):
+                keys = None if last is None else last.range
+                assert keys is None or isinstance(keys, KeyRange)
+                if named is not None and named.once:
+                    return self._distinct.pages(job, highest, keys, size, named)
+                tables = self._tables if named is None else self._named_tables
+                return tables.pages(job, highest, keys, size)
+            case File():
+                return self._files.pages(job.file_plan_id, first, zone=job.zone, named=named)
+            case None:
+                raise AssertionError("a plan is begun before it is cut")
+            case source:
+                assert_never(source)
+
+    async def sum_up(self, job: Job, devices: int) -> tuple[int, list[str]]:
+        """As `ZoneCuts.sum_up`."""
+        return await self._zones.sum_up(job, devices)

@@ -1,38 +1,143 @@
 """The planner: cuts a job's audience into batches, a page at a time, and feeds while it cuts.
 
-    begin ──> cut ──> add ──> feed ──> end
-               └<──────────────┘
-
-Any planner can continue a plan. Its templates and source are fixed before the first cut, batches are inserted in order
-and never changed, and the end is an entry too. A planner that finds an entry taken was overtaken; it reads the last one
-and continues there.
+The inputs of a plan (templates, the version of its source) are fixed before the first cut. A job with more recipients
+than allowed is stopped.
 """
 
 from collections.abc import Sequence
 from contextlib import aclosing
 
 import structlog
+from msgspec.structs import replace
 
-from services.worker.jobs.cuts import Cuts
+from services.worker.consumer import Stage
 from services.worker.jobs.cutting import PlannedBatch
-from services.worker.jobs.grace import Grace
-from services.worker.jobs.plan_inputs import PlanInputs
-from services.worker.jobs.recipient_limit import RecipientLimit, count_planned
-from services.worker.stage import Stage
-from shared.domain.errors import Invalid, Unavailable
+from services.worker.jobs.dividing import Cuts
+from services.worker.jobs.finish import Grace
+from shared.audience import Audience
+from shared.audience.recipient_tables import RecipientTables
+from shared.blobs import Blobs
+from shared.domain.audience.audiences import File, PushTable, Source
+from shared.domain.audience.columns import NamedColumns
+from shared.domain.errors import Denied, Hidden, Invalid, NotFound, Unavailable
 from shared.domain.jobs.batches import Batch
 from shared.domain.jobs.events import PLAN, READ_FILE, SEND_DIRECT, Event, EventState
-from shared.domain.jobs.jobs import Job
-from shared.domain.jobs.tasks import PlanJob
-from shared.flow.jobs.breaker import Breaker
+from shared.domain.jobs.jobs import Job, Plan, PlanJob
+from shared.domain.jobs.templates import Template
 from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.jobs import JobFlow
+from shared.flow.jobs.finish import Breaker
+from shared.flow.jobs.kinds import JobKinds
+from shared.flow.jobs.moves import JobFlow
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
 from shared.store import Store
 from shared.store.jobs.batches import PlanEnd
 
 log = structlog.get_logger(__name__)
+
+
+class RecipientLimit:
+    """Counts the recipients of a plan that has `planned` already."""
+
+    def __init__(self, named: NamedColumns | None, planned: int) -> None:
+        self._named = named
+        self._planned = planned
+
+    def add(self, page: Sequence[PlannedBatch]) -> None:
+        """Count one more page. Raises `Invalid` if there are too many now."""
+        self._planned += sum(batch.size for batch in page)
+        if self._named is not None:
+            self._named.check(self._planned)
+
+
+async def count_planned(store: Store, job: Job) -> int:
+    """The recipients that the job's plan has now."""
+    totals = await store.batch_sums.totals([job.key])
+    return totals[job.key].planned if job.key in totals else 0
+
+
+class PlanInputs:
+    """Fixes the inputs of a job's plan, once."""
+
+    def __init__(
+        self,
+        store: Store,
+        audience: Audience,
+        blobs: Blobs,
+        kinds: JobKinds,
+        clock: Clock,
+        *,
+        batch_size: int,
+        max_file_bytes: int,
+    ) -> None:
+        self._store = store
+        self._audience = audience
+        self._recipients = RecipientTables.beside(audience)
+        self._blobs = blobs
+        self._kinds = kinds
+        self._clock = clock
+        self._batch_size = batch_size
+        self._max_file_bytes = max_file_bytes
+
+    async def fix(self, job: Job) -> Job:
+        """The job with the inputs of its plan. Raises `Invalid`."""
+        if job.plan.source is not None:
+            return job
+        templates = await self._templates(job)
+        filled = replace(job, plan=Plan(templates=templates))
+        await self._kinds.of(job.service).prepare(filled)
+        source = await self._source(filled)
+        stage = READ_FILE if isinstance(source, File) else PLAN
+        events = [Event(stage, EventState.RUNNING, "starting", self._clock.now_ns())]
+        begun = await self._store.jobs.begin_plan(job.key, source=source, templates=templates, events=events)
+        return begun or await self._read_again(job)
+
+    async def _source(self, job: Job) -> Source:
+        """The source that the job reads. If its group is divided already, it is the one that the division has read."""
+        division = await self._store.divisions.get(job.file_plan_id) if job.divided else None
+        if division is not None:
+            return division.source
+        if job.csv_path:
+            return await self._file(job)
+        tables = self._audience if self.named_columns(job) is None else self._recipients
+        return PushTable(await tables.highest(job.table))
+
+    async def _file(self, job: Job) -> File:
+        """The version of the file that all jobs of the group read."""
+        try:
+            file = await self._blobs.stat(job.csv_path)
+        except Hidden as error:
+            # The file was visible when the job was posted, so the access was withdrawn.
+            raise Denied(error.reason) from error
+        except NotFound as error:
+            raise Invalid(error.reason, field="csvPath") from error
+        if file.size > self._max_file_bytes:
+            raise Invalid(f"the file has {file.size:,} bytes, {self._max_file_bytes:,} are allowed", field="csvPath")
+        user_type = "" if self.named_columns(job) else await self._audience.user_type(job.table)
+        plan = await self._store.files.begin(
+            job.file_plan_id, file, cut_records=self.batch_size(job), user_type=user_type
+        )
+        return plan.file
+
+    def batch_size(self, job: Job) -> int:
+        """The recipients of a batch, or users of a file."""
+        return self._kinds.of(job.service).batch_size(job, self._batch_size)
+
+    def named_columns(self, job: Job) -> NamedColumns | None:
+        """The columns of its file or table that the job reads by name, if any."""
+        return self._kinds.of(job.service).named_columns(job)
+
+    async def _read_again(self, job: Job) -> Job:
+        found = await self._store.jobs.get(job.key)
+        if found is None:
+            raise Invalid("the job is gone", field="job")
+        return found
+
+    async def _templates(self, job: Job) -> tuple[Template, ...]:
+        templates = await self._store.templates.find_named(job.app_id, job.template_names)
+        for name in {*job.template_names} - {template.name for template in templates}:
+            raise Invalid(f"No templates were found with name {name}", field="template")
+        return tuple(templates)
 
 
 class Planner(Stage[PlanJob]):

@@ -24,17 +24,25 @@ from itertools import islice
 import structlog
 
 from services.worker.messages.entries import BatchTaken, EntryWriter, Note, Prepared, Purpose
-from services.worker.messages.instants import InstantCounts, LostInstant, Speed
-from services.worker.messages.pace import AccountPace, PlaceLost, PlaceYielded, Reserved, Wish
+from services.worker.messages.pace import (
+    AccountPace,
+    InstantCounts,
+    LostInstant,
+    PlaceLost,
+    PlaceYielded,
+    Reserved,
+    Speed,
+    Wish,
+)
 from shared.domain.errors import Unavailable
 from shared.domain.instants import EPOCH
 from shared.domain.messages.answers import Answer, CallUnanswered, LoginRefused, NotNow
 from shared.domain.messages.pacing import PaceGuard, Wait
-from shared.flow.messages.account_clock import AccountClock
+from shared.flow.time import AccountClock
 from shared.providers import NotCalled, Provider
 from shared.runtime.faults import fault
+from shared.runtime.loops import pause
 from shared.runtime.metrics import WRITE_AHEAD_SECONDS
-from shared.runtime.waiting import pause
 from shared.store.messages.ledger import WRITTEN_AT_ONCE
 
 log = structlog.get_logger(__name__)

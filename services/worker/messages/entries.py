@@ -17,9 +17,8 @@ import structlog
 from msgspec import Struct
 
 from shared.domain.errors import Unavailable
-from shared.domain.messages.answers import Answer, Reason
-from shared.domain.messages.channels import Channel
-from shared.domain.messages.jobs import Resending
+from shared.domain.messages.answers import Answer, Channel, Reason
+from shared.domain.messages.jobs import Repeating, Resending
 from shared.domain.messages.ledger import (
     Message,
     answer,
@@ -30,11 +29,10 @@ from shared.domain.messages.ledger import (
     reject,
     write_ahead,
 )
-from shared.domain.messages.repeating import Repeating
 from shared.flow.messages.barring import bars_beside
 from shared.providers import Content
+from shared.runtime.loops import Backoff, next_delay
 from shared.runtime.metrics import MESSAGES_UNKNOWN
-from shared.runtime.retries import Backoff, next_delay
 from shared.store import Store
 from shared.store.messages.ledger import EntryChange, Transact, WriteResult, WritingSession
 

@@ -1,19 +1,86 @@
-"""Opening the provider, clock and pace that a sender needs for an account."""
+"""The open provider accounts of this worker; and what a sender needs for an account: its provider, clock and pace."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from cachetools import LRUCache
+from msgspec import Struct
 
-from services.worker.messages.accounts import OpenAccounts
 from services.worker.messages.dispatch import Dispatch
 from services.worker.messages.entries import EntryWriter
-from services.worker.messages.instants import Speed
-from services.worker.messages.kept_clock import KeptClock
-from services.worker.messages.pace import AccountPace
-from services.worker.messages.rules import SendRules
+from services.worker.messages.pace import AccountPace, KeptClock, Speed
+from shared.domain.errors import Conflict, Invalid, Unavailable
 from shared.domain.messages.credentials import Credential
+from shared.domain.messages.pacing import PaceGuard
+from shared.providers import Provider
 from shared.store import Store
+
+
+class SendRules(Struct, frozen=True, kw_only=True):
+    """Rules of a deployment for all senders."""
+
+    guard: PaceGuard
+    call_seconds: float
+
+    @property
+    def call_us(self) -> int:
+        """The longest duration of a call in microseconds."""
+        return int(self.call_seconds * 1_000_000)
+
+
+_KEPT = 100
+_Key = tuple[str, int]
+
+
+class OpenAccounts:
+    """Opens accounts by `open_account`, which raises `Conflict` or `Invalid` if that is impossible."""
+
+    def __init__(self, open_account: Callable[[Credential], Provider]) -> None:
+        self._open_account = open_account
+        self._providers: dict[_Key, Provider] = {}
+        self._users: dict[_Key, int] = {}
+
+    @asynccontextmanager
+    async def use(self, credential: Credential) -> AsyncIterator[Provider]:
+        """Use the account. Raises `Unavailable` if this deployment cannot open it."""
+        key = credential.id, credential.version
+        self._users[key] = self._users.get(key, 0) + 1
+        try:
+            yield self._find(key, credential)
+        finally:
+            self._users[key] -= 1
+            await self._close_unused()
+
+    async def close(self) -> None:
+        for key in list(self._providers):
+            await self._providers.pop(key).close()
+
+    def _find(self, key: _Key, credential: Credential) -> Provider:
+        provider = self._providers.pop(key, None)
+        if provider is None:
+            try:
+                provider = self._open_account(credential)
+            except (Conflict, Invalid) as error:
+                raise Unavailable(f"the credential {credential.name} cannot be opened: {error.reason}") from error
+        self._providers[key] = provider  # the last one used is the last to be closed
+        return provider
+
+    async def _close_unused(self) -> None:
+        """Close unused accounts that have changed since they were opened, and beyond `_KEPT` those unused for
+        longest."""
+        newest: dict[str, int] = {}
+        for credential_id, version in self._providers:
+            newest[credential_id] = max(version, newest.get(credential_id, 0))
+        idle = [key for key in self._providers if not self._users.get(key)]
+        outdated = [key for key in idle if key[1] < newest[key[0]]]
+        surplus = [key for key in idle if key not in outdated][: max(len(self._providers) - len(outdated) - _KEPT, 0)]
+        # A caller that comes while one is being closed opens another.
+        closing = [self._providers.pop(key) for key in [*outdated, *surplus]]
+        for key in [key for key, users in self._users.items() if not users and key not in self._providers]:
+            del self._users[key]
+        await asyncio.gather(*(provider.close() for provider in closing))
+
 
 _REMEMBERED = 1_000
 

@@ -1,9 +1,12 @@
-"""Grants of an account for one holder of a place (`shared.domain.messages.pacing`), over the store.
-
-A reservation is a compare-and-set. One whose reply was lost counts as lost: its instants stay unused.
+"""Grants of an account for one holder of a place (`shared.domain.messages.pacing`), and the account's clock, which is
+read every second while a batch or single messages are sent.
 """
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
+from enum import Enum
 from math import inf
 
 import structlog
@@ -12,24 +15,133 @@ from msgspec.structs import replace
 
 from shared.domain.errors import Unavailable
 from shared.domain.messages import pacing, places
-from shared.domain.messages.clock_changes import adopt, is_of_another_clock
-from shared.domain.messages.clocks import Reading
+from shared.domain.messages.clocks import Reading, adopt, is_of_another_clock
 from shared.domain.messages.credentials import SendOrder, Traffic
-from shared.domain.messages.pacing import Grant, Limit, Pace, PaceGuard, Wait
+from shared.domain.messages.pacing import Grant, Limit, Pace, PaceGuard, Wait, slow_down
 from shared.domain.messages.places import AccountPlace, Places
-from shared.domain.messages.slowing import slow_down
-from shared.flow.messages.account_clock import AccountClock
-from shared.runtime.metrics import ACCOUNTS_SLOWED, CLOCK_ADOPTIONS, GRANTS
+from shared.flow.time import LOOK_SECONDS, AccountClock
+from shared.runtime.metrics import (
+    ACCOUNT_CLOCK_ALLOWED,
+    ACCOUNT_CLOCK_BOUND,
+    ACCOUNTS_SLOWED,
+    CLOCK_ADOPTIONS,
+    GRANTS,
+    INSTANTS_LOST,
+)
 from shared.store.messages.credentials import Credentials
 
 log = structlog.get_logger(__name__)
+_NOTABLE = 5
+_QUICK_US = 5_000
+_FEWEST_COUNTED = 20
+_SECOND = 1_000_000
+_SPELL_US = _SECOND // 2
+_FORGOTTEN_US = 10 * _SECOND
+_FIRST_MOST = 1_000.0
+_SMALLEST_MOST = 100.0
+_GROWTH = 1.25
+_MOST_GROWTH = 3  # of what was used: a second column is more than twice a first that lost one instant
+
+
+class LostInstant(Enum):
+    """Why an instant went unused."""
+
+    LATE = "late"
+    NOT_READY = "not_ready"
+    NO_PERMIT = "no_permit"
+
+
+class Speed:
+    """How many calls a second this process can make by a quick account. All its batches share this: each reserves
+    behind the last instant that any of them holds.
+
+    `most` is the recent maximum. After two spells of half a second that each lost more than a tenth of their instants,
+    `most` is the number used in the last one. After a spell that lost less than a twentieth, `most` grows by a quarter.
+    """
+
+    def __init__(self) -> None:
+        self.most = _FIRST_MOST
+        self._held = (0, 0)
+        self._is_lagging = False
+        self._begin(0)
+
+    def count(self, why: LostInstant | None, now_us: int, interval_us: int) -> None:
+        """Count an instant: used, if its call has ended now, or lost for the reason `why`."""
+        if interval_us > _QUICK_US:
+            return
+        if not 0 <= now_us - self._since_us < _SPELL_US:
+            self._learn()
+            self._is_lagging &= 0 <= now_us - self._since_us < _FORGOTTEN_US
+            self._begin(now_us)
+        self._until_us = now_us
+        self._used += why is None
+        self._behind += why in {LostInstant.LATE, LostInstant.NOT_READY}
+
+    def hold(self, until_us: int, generation: int) -> None:
+        """Note that a batch holds instants until then, by this generation of the clock."""
+        if generation >= self._held[0]:
+            self._held = (generation, max(self.after_us(generation), until_us))
+
+    def after_us(self, generation: int) -> int:
+        """The last instant that a batch holds by this generation of the clock."""
+        known, until_us = self._held
+        return until_us if known == generation else 0
+
+    def _begin(self, now_us: int) -> None:
+        self._since_us, self._until_us, self._used, self._behind = now_us, now_us, 0, 0
+
+    def _learn(self) -> None:
+        counted, lasted_us = self._used + self._behind, self._until_us - self._since_us
+        if counted < _FEWEST_COUNTED or lasted_us < _SPELL_US // 2:
+            return
+        used = self._used * _SECOND / lasted_us
+        was_lagging, self._is_lagging = self._is_lagging, 10 * self._behind > counted
+        if self._is_lagging and was_lagging:
+            self.most = max(min(self.most, used), _SMALLEST_MOST)
+        elif 20 * self._behind < counted:
+            self.most = max(self.most, min(_GROWTH * self.most, _MOST_GROWTH * used))
+
+
+class InstantCounts:
+    """Counts instants: `lost` since the beginning, and separately since the last grant."""
+
+    def __init__(self, speed: Speed) -> None:
+        self.lost = dict.fromkeys(LostInstant, 0)
+        self.speed = speed
+        self._granted = 0
+        self._before = dict(self.lost)
+
+    def use(self, now_us: int, interval_us: int) -> None:
+        """Count an instant whose call has ended now."""
+        self.speed.count(None, now_us, interval_us)
+
+    def lose(self, why: LostInstant, now_us: int, interval_us: int) -> None:
+        """Count an unused instant."""
+        self.lost[why] += 1
+        INSTANTS_LOST.labels(why.value).inc()
+        self.speed.count(why, now_us, interval_us)
+
+    def begin(self, granted: int) -> None:
+        """Begin to count for a new grant."""
+        self._granted = granted
+        self._before = dict(self.lost)
+
+    @property
+    def limit(self) -> Limit:
+        """The limit since the last grant: the rate, unless a fifth of the instants was lost."""
+        lost = {why: count - self._before[why] for why, count in self.lost.items()}
+        notable = max(self._granted, 1) / _NOTABLE
+        if lost[LostInstant.NO_PERMIT] > notable:
+            return Limit.IN_FLIGHT
+        behind = lost[LostInstant.LATE] + lost[LostInstant.NOT_READY]
+        return Limit.WORK if behind > notable else Limit.RATE
+
 
 _TRIES = 20
 _SPARE_CALLS = 4
 _BUSY_US = 20_000  # an event loop has so much to do now and then that no answer is read for as long
 _NO_CALLS_US = 50_000
 _BRIEF_US = 100_000
-_SECOND = 1_000_000
 _GRANTED = "granted"
 
 
@@ -242,3 +354,50 @@ class AccountPace:
         if mine is None:
             raise PlaceLost
         return mine
+
+
+class KeptClock:
+    """An `AccountClock` that costs nothing while it is unused. Nothing is granted while it may be wrong by more than
+    `allowed_us`."""
+
+    def __init__(self, clock: AccountClock, *, allowed_us: int) -> None:
+        self._clock = clock
+        self._allowed_us = allowed_us
+        self._users = 0
+        self._looking: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
+
+    @asynccontextmanager
+    async def keep(self) -> AsyncIterator[AccountClock]:
+        """The clock, after a fresh look."""
+        async with self._lock:
+            if self._looking is None:
+                await self._clock.look()
+                self._tell()
+                self._looking = asyncio.create_task(self._keep_looking())
+            self._users += 1
+        try:
+            yield self._clock
+        finally:
+            self._users -= 1
+            if not self._users and self._looking is not None:
+                self._looking.cancel()
+                self._looking = None
+                ACCOUNT_CLOCK_BOUND.set(0)
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                await self._clock.look()
+            except Unavailable as error:
+                # The longer this lasts the less is known of the time, until nothing is granted any more.
+                log.warning("the database does not tell its time", reason=str(error))
+            except Exception:
+                # Without a clock this worker would never send again, unnoticed.
+                log.exception("the database's time cannot be read")
+            self._tell()
+
+    def _tell(self) -> None:
+        ACCOUNT_CLOCK_ALLOWED.set(self._allowed_us / _SECOND)
+        ACCOUNT_CLOCK_BOUND.set(self._clock.read().bound_us / _SECOND)

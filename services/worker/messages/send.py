@@ -1,12 +1,7 @@
-"""The sender of messages: sends the due messages of one batch, by its job's credential.
+"""Feeding a credential while one of its batches is still being sent, so that the next one is prepared meanwhile.
 
-    find ──> take ──> recover ──> gate ──> read ──> screen ──> dispatch ──> settle ──> feed
-                                   └──────────> put back <───────┘
-
-The ledger says which messages were sent, so any worker may leave or continue a batch: no recipient is called twice
-unless the policy for `unknown` messages says so. Recovery comes first, whatever the job's status: a batch with an owner
-may have messages with an unknown result. The batch returns to its plan if some messages are to be called later, and is
-settled when none is left.
+It runs beside the sending: a broker that does not answer delays no batch, and failures are tried again when the batch
+ends.
 """
 
 import asyncio
@@ -20,41 +15,104 @@ from cachetools import LRUCache
 from msgspec import Struct
 from msgspec.structs import replace
 
-from services.worker.jobs.grace import Grace
+from services.worker.consumer import Stage
+from services.worker.jobs.finish import Grace
 from services.worker.messages.dispatch import DispatchEnd
-from services.worker.messages.dry_run import settle_counted
-from services.worker.messages.early_feed import EarlyFeed
 from services.worker.messages.entries import BatchTaken, EntryWriter, Note, Prepared, Purpose
 from services.worker.messages.in_hand import BatchesInHand, BatchInHand, falls_silent
-from services.worker.messages.mailings import Mailings, MessagesOfJob
-from services.worker.messages.opening import Dispatches
-from services.worker.messages.reading import RecipientRows, RowsReader
-from services.worker.messages.rules import SendRules
-from services.worker.messages.screening import Screened, fit, ids_of, screen
-from services.worker.stage import Stage
+from services.worker.messages.opening import Dispatches, SendRules
+from services.worker.messages.rows import (
+    Mailings,
+    MessagesOfJob,
+    RecipientRows,
+    RowsReader,
+    Screened,
+    fit,
+    ids_of,
+    screen,
+)
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.instants import from_ms
 from shared.domain.jobs.batches import Batch, BatchStatus
 from shared.domain.jobs.events import SEND
 from shared.domain.jobs.jobs import Gate, Standing, gate, split_key
-from shared.domain.messages.batches import receipt_of_entries
 from shared.domain.messages.credentials import Credential, OnUnknown
-from shared.domain.messages.jobs import due_at
-from shared.domain.messages.ledger import Message
-from shared.domain.messages.repeating import Repeating
-from shared.domain.messages.tasks import SendMessages
+from shared.domain.messages.jobs import Repeating, due_at, receipt_of_entries
+from shared.domain.messages.ledger import Message, MessageState, add_tallies, difference, reject
+from shared.domain.messages.singles import SendMessages
 from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.jobs import JobFlow
+from shared.flow.jobs.moves import JobFlow
+from shared.flow.messages.barring import UnsubscribeLinks
 from shared.flow.messages.credentials import CredentialFlow
 from shared.flow.messages.feeding import CredentialFeed
 from shared.flow.messages.halting import BounceBreaker
-from shared.flow.messages.unsubscribing import UnsubscribeLinks
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
 from shared.store import Store
 from shared.store.messages.ledger import WRITTEN_AT_ONCE, WritingSession, turn_of
 
 log = structlog.get_logger(__name__)
+
+
+class EarlyFeed:
+    """Feeds credentials, each once at a time."""
+
+    def __init__(self, feed: CredentialFeed) -> None:
+        self._feed = feed
+        self._feeding: dict[str, asyncio.Task[None]] = {}
+        self._again: set[str] = set()
+
+    def begin(self, credential_id: str) -> None:
+        """Feed this credential soon; if it is being fed, once more."""
+        if credential_id in self._feeding:
+            self._again.add(credential_id)
+        else:
+            self._feeding[credential_id] = asyncio.create_task(self._feed_one(credential_id))
+
+    async def close(self) -> None:
+        """Wait for running feeds, because a queued batch has to be published."""
+        await asyncio.gather(*self._feeding.values())
+
+    async def _feed_one(self, credential_id: str) -> None:
+        try:
+            await self._feed.feed_credential(credential_id)
+            while credential_id in self._again:
+                self._again.remove(credential_id)
+                await self._feed.feed_credential(credential_id)
+        except Unavailable as error:
+            log.warning("the next batch is not let in yet", credential=credential_id, reason=str(error))
+        except Exception:
+            log.exception("the next batch is not let in", credential=credential_id)
+        finally:
+            self._again.discard(credential_id)
+            del self._feeding[credential_id]
+
+
+async def settle_counted(
+    store: Store,
+    links: UnsubscribeLinks,
+    mailing: MessagesOfJob,
+    credential: Credential,
+    batch: Batch,
+    rows: RecipientRows,
+) -> Batch | None:
+    """Settle a batch as if the provider accepted every call. `None` if another worker has it."""
+    screened = await screen(store, links, mailing, credential, batch, rows, {}, now=await store.now())
+    taken = [replace(prepared.message, state=MessageState.SENT, attempt=1) for prepared in screened.prepared]
+    entries = [*taken, *map(_rejected_entry, screened.rejected)]
+    return await store.message_batches.settle(
+        batch,
+        to=BatchStatus.SENT,
+        receipt=receipt_of_entries(entries),
+        size=len(rows.numbers),
+        tally=add_tallies(difference(None, entry) for entry in entries),
+    )
+
+
+def _rejected_entry(note: Note) -> Message:
+    assert note.at is not None
+    return reject(note.prepared.message, note.reason, at=note.at, detail=note.detail)
+
 
 _WorkAtBatch = Callable[[BatchInHand, WritingSession], Awaitable[Batch | None]]
 _REMEMBERED_OWNERS = 10_000

@@ -19,27 +19,23 @@ import msgspec
 import structlog
 from msgspec import Struct
 
+from services.worker.consumer import Stage
 from services.worker.messages.dispatch import Dispatch, DispatchEnd
 from services.worker.messages.entries import BatchTaken, EntryWriter, Note, Prepared, Purpose
 from services.worker.messages.opening import Dispatches
-from services.worker.stage import Stage
 from shared.domain.errors import Unavailable
 from shared.domain.instants import LATEST, from_ms
-from shared.domain.messages.answers import Reason
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Channel, Reason
 from shared.domain.messages.credentials import Credential, OnUnknown
-from shared.domain.messages.jobs import Resending, due_at
+from shared.domain.messages.jobs import Repeating, Resending, due_at
 from shared.domain.messages.ledger import Message
-from shared.domain.messages.repeating import Repeating
-from shared.domain.messages.singles import SendLease, SingleWish
-from shared.domain.messages.tasks import SendSingles
+from shared.domain.messages.singles import SendLease, SendSingles, SingleWish
 from shared.flow.messages.barring import find_barred
 from shared.flow.messages.credentials import CredentialFlow
 from shared.flow.messages.feeding import CredentialFeed
 from shared.flow.messages.singles import SingleFlow
 from shared.runtime.faults import fault
-from shared.runtime.retries import Backoff, next_delay
-from shared.runtime.waiting import pause
+from shared.runtime.loops import Backoff, next_delay, pause
 from shared.store import Store
 from shared.store.messages.ledger import WRITTEN_AT_ONCE, WritingSession
 

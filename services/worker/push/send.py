@@ -1,12 +1,4 @@
-"""The sender of push: sends one batch.
-
-    find ──> recover ──> gate ──> read ──> render ──> take ──> produce ──> settle ──> feed
-                          └<───────────── advance, after a part of the batch ───┘
-
-Recovery comes first, whatever the job's status: a batch with an owner may be sent already. Reading and rendering come
-before the take, so that a transaction is short. Three lines guarantee exactly once: the take (a compare-and-set that
-names the lane), the transaction (records and receipt as one), and recovery (fence, then look).
-"""
+"""The sending of one job, prepared once for all its batches: the renderer of its records, and their topic."""
 
 import time
 from collections.abc import Iterator
@@ -15,21 +7,21 @@ from datetime import timedelta
 
 import structlog
 from cachetools import LRUCache
+from msgspec import Struct
 
-from services.worker.jobs.grace import Grace
-from services.worker.push import outcomes
+from services.worker.consumer import Stage
+from services.worker.jobs.finish import Grace
+from services.worker.push import recipients as outcomes
 from services.worker.push.recipients import RecipientReader, Recipients
-from services.worker.push.sendings import Sending, Sendings
-from services.worker.stage import Stage
 from shared.domain.errors import Invalid, LaneLost, Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus, Receipt, is_hopeless, larger, verdict
 from shared.domain.jobs.events import SEND, Event, EventState
-from shared.domain.jobs.jobs import Gate, Job, Standing, gate
-from shared.domain.jobs.tasks import SendBatch
-from shared.domain.push.records import RecordRules
-from shared.flow.jobs.breaker import Breaker
+from shared.domain.jobs.jobs import Gate, Job, SendBatch, Standing, gate
+from shared.domain.push.records import SERVICES, RecordRules, fitting_records, topic_name
+from shared.domain.push.rendering import Renderer
 from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.jobs import JobFlow
+from shared.flow.jobs.finish import Breaker
+from shared.flow.jobs.moves import JobFlow
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
 from shared.runtime.metrics import LANES_LOST, RECOVERIES
@@ -39,6 +31,44 @@ from shared.store import Store
 from shared.stream import Aborted, Lane, Stream
 
 log = structlog.get_logger(__name__)
+_REMEMBERED_JOBS = 16
+
+
+class Sending(Struct, frozen=True):
+    """The renderer of a job's records, their topic, and how many fit into one part."""
+
+    job: Job
+    renderer: Renderer
+    topic: str
+    fitting: int
+
+
+class Sendings:
+    """The sendings of recently sent jobs."""
+
+    def __init__(self, store: Store, topic_template: str, rules: RecordRules) -> None:
+        self._store = store
+        self._topic_template = topic_template
+        self._rules = rules
+        self._sendings: LRUCache[str, Sending] = LRUCache(_REMEMBERED_JOBS)
+
+    async def prepare(self, job_key: str) -> Sending:
+        """The sending of this job. Raises `Unavailable` if the job is gone or of another kind."""
+        known = self._sendings.get(job_key)
+        if known is None:
+            job = await self._store.jobs.get(job_key)
+            if job is None or job.service not in SERVICES:
+                raise Unavailable(f"the job {job_key} is gone or its batches are sent by another stage")
+            topic = topic_name(self._topic_template, job.app_name, job.service)
+            known = Sending(job, Renderer(job, self._rules), topic, fitting_records(job))
+            self._sendings[job_key] = known
+        return known
+
+    async def find_job(self, job_key: str) -> Job | None:
+        """The job, from memory if one of its batches was sent recently."""
+        known = self._sendings.get(job_key)
+        return await self._store.jobs.view(job_key) if known is None else known.job
+
 
 _REMEMBERED_LANES = 1_000
 _TAKES = 3

@@ -19,14 +19,12 @@ import aio_pika
 import structlog
 from aio_pika.abc import AbstractChannel
 
-from shared.broker.rabbitmq.deliveries import QueueDeliverer
-from shared.broker.rabbitmq.inspection import RabbitInspection
+from shared.broker.inbox import PUBLISHED, published_now
 from shared.broker.rabbitmq.links import Line, rabbit_context
-from shared.broker.rabbitmq.management import Management, Unmanageable
-from shared.broker.rabbitmq.subscriptions import RabbitSubscription
-from shared.broker.waiting import PUBLISHED, published_now
-from shared.domain.clock.deliveries import Outcome, QueueMessage
-from shared.domain.console.queues import QueueState
+from shared.broker.rabbitmq.management import Management, RabbitInspection, Unmanageable
+from shared.broker.rabbitmq.subscriptions import QueueDeliverer, RabbitSubscription
+from shared.domain.clock.callbacks import Outcome, QueueMessage
+from shared.domain.console.processes import QueueState
 from shared.runtime.server_settings import NO_FILES, TlsSettings
 
 log = structlog.get_logger(__name__)

@@ -1,11 +1,13 @@
 """RabbitMQ's management API for tasks that AMQP lacks: make the virtual host, grant permissions, set policies.
 
-A queue's arguments can never change, but a policy can. So the queues carry only their type, and the policy of each sets
-a delivery limit of a million. RabbitMQ 4 would drop a task after 20 deliveries, and a task comes back once for every
-killed worker that held it; Carillon's own counts decide which task failed too often. The limit is not `-1`: 3.10
-refuses that, and 4.x may ignore it in a policy or answer with an ever growing log.
+A queue's arguments can never change, but a policy can. So the queues carry only their type, and the policy of each
+sets a delivery limit of a million. RabbitMQ 4 would drop a task after 20 deliveries, and a task comes back once for
+every killed worker that held it; Carillon's own counts decide which task failed too often. The limit is not `-1`:
+3.10 refuses that, and 4.x may ignore it in a policy or answer with an ever growing log.
 
 Policies are set before the queues are made, because a policy reaches an existing queue only a moment later.
+
+The questions of `carillon doctor` change nothing: queues are declared passively.
 """
 
 import asyncio
@@ -15,15 +17,18 @@ import re
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from aiormq.exceptions import AuthenticationError, ChannelNotFoundEntity, InvalidFrameError, ProbableAuthenticationError
 from msgspec import Struct
 
-from shared.domain.console.queues import QueueState
-from shared.domain.errors import Unavailable
+from shared.broker.rabbitmq.links import Line, Link
+from shared.domain.console.processes import QueueState
+from shared.domain.errors import Denied, NotFound, Unavailable
 from shared.domain.tasks import TASK_PREFIXES
 from shared.runtime.server_settings import NO_FILES, TlsSettings
 from shared.runtime.tls import client_context
@@ -179,3 +184,112 @@ def _request(url: str, method: str, path: str, body: object, trust: ssl.SSLConte
 
 def _reason(error: urllib.error.HTTPError) -> str:
     return error.read(500).decode(errors="replace").strip() or str(error.reason)
+
+
+TASK_QUEUES = r"^((push|sched|carillon|bus)\..*|ops\.bulk.*|message\.(batch|single).*)$"
+"""The queues that processes read, as `docs/security.md` grants them."""
+DEFAULT_EXCHANGE = "amq.default"
+NOTHING = "^$"
+INSPECTION_SECONDS = 6.0  # longer than the doctor waits for an answer
+QUORUM = "quorum"
+_DENIALS = (401, 403)
+
+
+class Rights(Struct, frozen=True):
+    """`missing` lists the user's missing rights, such as `read on push.batch`. The patterns grant them beside the
+    present ones."""
+
+    missing: Sequence[str]
+    configure: str
+    write: str
+    read: str
+
+
+class RabbitInspection:
+    """Questions to one virtual host. Each raises `Denied`, an `Unavailable`, if the server forbids the question."""
+
+    def __init__(self, line: Line, management: Management, *, vhost: str, user: str) -> None:
+        self._line = line
+        self._management = management
+        self.vhost = vhost
+        self.user = user
+
+    async def read_version(self) -> str:
+        """Read the server's version. An answer proves that login and virtual host are good.
+
+        Raises `Denied` for a refused login, and `NotFound` for a virtual host that is missing or closed to the user.
+        """
+        async with self._ask("login") as link:
+            transport = link.connection.transport
+            return str((transport.connection.server_properties if transport else {}).get("version", "unknown"))
+
+    async def find_missing(self, queues: Sequence[str]) -> list[str]:
+        return [queue for queue in queues if not await self._has(queue)]
+
+    async def find_other_types(self, queues: Sequence[str]) -> dict[str, str]:
+        found = await self._ask_management(f"/queues/{quote(self.vhost, safe='')}?columns=name,type") or []
+        types = {queue["name"]: queue.get("type", QUORUM) for queue in found if queue["name"] in queues}
+        return {name: kind for name, kind in types.items() if kind != QUORUM}
+
+    async def find_alarms(self) -> list[str]:
+        """Nodes that are short of something or away, such as `rabbit@a is short of memory`."""
+        nodes = await self._ask_management("/nodes?columns=name,running,mem_alarm,disk_free_alarm") or []
+        signs = {"mem_alarm": "memory", "disk_free_alarm": "disk space"}
+        short = [f"{node['name']} is short of {of}" for node in nodes for sign, of in signs.items() if node.get(sign)]
+        return short + [f"{node['name']} is away" for node in nodes if not node.get("running", True)]
+
+    async def read_rights(self, queues: Sequence[str]) -> Rights:
+        """Compare the user's rights with those needed: read the queues, and write to them by the default exchange."""
+        path = f"/permissions/{quote(self.vhost, safe='')}/{quote(self.user, safe='')}"
+        granted = await self._ask_management(path) or {}
+        configure, write, read = (granted.get(right) or NOTHING for right in ("configure", "write", "read"))
+        writes = re.search(write, DEFAULT_EXCHANGE) is not None
+        unread = [queue for queue in queues if not re.search(read, queue)]
+        return Rights(
+            missing=[*([] if writes else [f"write on {DEFAULT_EXCHANGE}"]), *(f"read on {queue}" for queue in unread)],
+            configure=configure,
+            write=write if writes else _widen(write, f"^{re.escape(DEFAULT_EXCHANGE)}$"),
+            read=_widen(read, TASK_QUEUES) if unread else read,
+        )
+
+    async def read_management_version(self) -> str:
+        return str((await self._ask_management("/overview?columns=rabbitmq_version") or {}).get("rabbitmq_version"))
+
+    async def _ask_management(self, path: str) -> Any:
+        try:
+            return await self._management.ask(path)
+        except Unmanageable as error:
+            if error.status in _DENIALS:
+                raise Denied(f"the management API does not let us ask: {error}") from error
+            raise
+
+    async def _has(self, queue: str) -> bool:
+        try:
+            async with (
+                self._ask(f"look at {queue}") as link,
+                link.connection.channel(publisher_confirms=False) as channel,
+            ):
+                await channel.declare_queue(queue, passive=True)
+        except Unavailable as error:
+            if isinstance(error.__cause__, ChannelNotFoundEntity):
+                return False
+            raise
+        return True
+
+    @asynccontextmanager
+    async def _ask(self, what: str) -> AsyncIterator[Link]:
+        try:
+            async with self._line.ask(what, INSPECTION_SECONDS) as link:
+                yield link
+        except Unavailable as error:
+            cause = error.__cause__
+            if isinstance(cause, (AuthenticationError, ProbableAuthenticationError)):
+                raise Denied(f"RabbitMQ does not accept the user {self.user} or the password") from cause
+            if isinstance(cause, InvalidFrameError):
+                said = f"the virtual host {self.vhost} does not exist, or {self.user} may not use it"
+                raise NotFound(said) from cause
+            raise
+
+
+def _widen(pattern: str, other: str) -> str:
+    return other if pattern == NOTHING else f"{pattern}|{other}"

@@ -1,4 +1,8 @@
-"""The callers: users, named by a trusted proxy, and services with a token.
+"""The callers: users, named by a trusted proxy, services with a token, and browsers.
+
+A browser's session begins with a token, or with a link that signs in. It shows its token again with each request,
+by the digest alone. So it ends with the token: when that is revoked, expires, or has its secret replaced. A
+session that began by a link ends with its user.
 
 The rules of the fields are Marathon's, and an error's text begins as Marathon's does: `invalid email`.
 """
@@ -11,9 +15,9 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from shared.domain.accounts.apps import NAME_CHARACTERS
-from shared.domain.accounts.roles import (
+from shared.domain.accounts.apps import (
     EVERYWHERE,
+    NAME_CHARACTERS,
     Role,
     apps_named,
     fold_email,
@@ -28,7 +32,6 @@ from shared.domain.instants import format_instant
 EMAIL_CHARACTERS = 254
 MESSAGES_PER_SECOND = 10.0
 """The default of single messages a second for a caller."""
-
 SMALLEST_MESSAGE_RATE, LARGEST_MESSAGE_RATE = 0.01, 10_000
 USE_NOTED_EVERY = timedelta(minutes=1)
 TOKEN_NAMESPACE = re.compile(r"token:[A-Za-z0-9\-_.~]{1,255}")
@@ -241,3 +244,31 @@ def check_token_namespace(namespace: str) -> None:
     if TOKEN_NAMESPACE.fullmatch(namespace) is None:
         rule = "token: and a token's id, or token: and a name of 1 to 255 letters, digits and - _ . ~"
         raise Invalid(f"a namespace is {rule}", field="namespace", value=namespace)
+
+
+LONGEST = timedelta(hours=12)
+IDLE = timedelta(hours=1)
+SEEN_EVERY = timedelta(minutes=1)
+
+
+class WebSession(Struct, frozen=True, kw_only=True):
+    """A signed-in browser. `id` is the SHA-256 of its cookie, `token_digest` that of its token, or `email` names the
+    user. `address` and `agent` identify the browser for its owner. While it `is_link`, no browser has it: opening the
+    link begins the session."""
+
+    id: str
+    namespace: str
+    token_digest: str = ""
+    email: str = ""
+    is_link: bool = False
+    began_at: datetime
+    seen_at: datetime
+    ends_at: datetime
+    address: str = ""
+    agent: str = ""
+
+    def is_over(self, now: datetime) -> bool:
+        return now >= self.ends_at or now >= self.seen_at + IDLE
+
+    def is_sight_unnoted(self, now: datetime) -> bool:
+        return now >= self.seen_at + SEEN_EVERY

@@ -1,25 +1,25 @@
-"""Cuts: a CSV audience in batches, each a range of the file's bytes that can be read again.
+"""Cuts of a CSV audience for batches, and slices for a count.
 
-The cuts and the repeated rows depend on the file alone, never on its chunks, so a repeated plan is the same. An id gets
-its message in the cut of its first row only.
+A cut is a batch's range of the file's bytes, which can be read again. The cuts and the repeated rows depend on the
+file alone, never on its chunks, so a repeated plan is the same. An id gets its message in the cut of its first row
+only. A slice is a group of rows; a user with several rows counts at the first, too.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
 from typing import TypeVar
 
 import numpy as np
 from msgspec import Struct
 
-from shared.domain.audience.csv_header import FIRST, Chosen, Header
-from shared.domain.audience.csv_rows import FIELD, NO_ROWS, RowReader, Rows, merge_rows
-from shared.domain.audience.ranges import ByteRange
+from shared.domain.audience.audiences import ByteRange
+from shared.domain.audience.columns import FIRST, Chosen, Header, Normalize, strip_unseen
+from shared.domain.audience.csv_rows import FIELD, HEADER_ONLY, NO_ROWS, RowReader, Rows, merge_rows
 from shared.domain.audience.repeats import Flags, Hashes, Repeats, hashes_of, later_ones
-from shared.domain.audience.user_ids import Normalize
 from shared.domain.errors import Invalid
 
 _T = TypeVar("_T")
-
 MAX_CUT_BYTES = 4 * 1024 * 1024
 """More than a record may have, so that a cut always contains one."""
 
@@ -124,3 +124,83 @@ def _keep_first(cut: ByteRange, values: Sequence[_T]) -> list[_T]:
         return list(values)
     repeated = np.unpackbits(np.frombuffer(cut.repeated, np.uint8), count=cut.rows)
     return list(compress(values, (repeated == 0).tolist()))
+
+
+HEADER_IS_DATA = "The first line of the file looks like a user, not like a header: nothing is sent to that user."
+_DIGITS = re.compile(r"\d+")
+
+
+class Slice(Struct, frozen=True):
+    """Neighbouring rows: the `users` without an earlier row, the number of `repeated` rows, and the byte `upto` which
+    the file has been read. `others` are the users' values in the other chosen columns."""
+
+    users: list[str]
+    repeated: int
+    upto: int
+    others: tuple[list[bytes], ...] = ()
+
+
+class Slicer:
+    """Slices a file, from its beginning, after `size` rows or at the end of a chunk. Ids of one normal form are one
+    user. They are in the first column, or in the one that `choose` returns for the file's header. Unless each counts
+    `once`, no row is a repeated one. Memory is that of a `RowReader`, and 8 bytes for each user up to the limit of
+    `Repeats`."""
+
+    def __init__(
+        self,
+        size: int,
+        normalize: Normalize | None = None,
+        *,
+        choose: Callable[[Header], Chosen] | None = None,
+        once: bool = True,
+    ) -> None:
+        self._size = size
+        self._normalize = normalize
+        self._reader = RowReader(choose=choose)
+        self._repeats = Repeats() if once else None
+        self._is_empty = True
+        self.lacks_header = False  # whether the first line seems to be a row
+
+    @property
+    def title(self) -> str:
+        """The header's cell above the ids, trimmed like them; empty before it has been read."""
+        return strip_unseen(self._reader.title)
+
+    @property
+    def header(self) -> Header | None:
+        """The file's header, after it has been read, if columns are chosen by it."""
+        return self._reader.header
+
+    def feed(self, chunk: bytes) -> list[Slice]:
+        return [*self._slice(self._reader.feed(chunk))]
+
+    def finish(self) -> list[Slice]:
+        slices = [*self._slice(self._reader.finish())]
+        if self._is_empty:
+            raise Invalid(HEADER_ONLY, field=FIELD)
+        return slices
+
+    def _slice(self, rows: Rows) -> Iterator[Slice]:
+        fresh = self._flag_fresh(rows)
+        if self._is_empty and rows.ids:
+            self._is_empty = False
+            self.lacks_header = self.header is None and _are_alike(self.title, str(rows.ids[0], "utf-8"))
+        for first in range(0, len(rows.ids), self._size):
+            ids, chosen = rows.ids[first : first + self._size], fresh[first : first + self._size].tolist()
+            users = [str(id, "utf-8") for id in compress(ids, chosen)]
+            others = tuple([*compress(values[first : first + self._size], chosen)] for values in rows.others)
+            yield Slice(users, len(ids) - len(users), int(rows.ends[first + len(ids) - 1]), others)
+
+    def _flag_fresh(self, rows: Rows) -> Flags:
+        if self._repeats is None:
+            return np.ones(len(rows.ids), np.bool_)
+        return ~self._repeats.mark(hashes_of(rows.ids, self._normalize))
+
+
+def _are_alike(title: str, first: str) -> bool:
+    """Whether the header's first cell has the form of the id below it: both are mail addresses, or it has digits, and
+    the length or the other characters of that id."""
+    if "@" in title:
+        return "@" in first
+    forms = (_DIGITS.sub("0", title), _DIGITS.sub("0", first))
+    return _DIGITS.search(title) is not None and (len(title) == len(first) or forms[0] == forms[1])

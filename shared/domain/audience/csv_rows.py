@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from msgspec import Struct
 
-from shared.domain.audience.column_names import strip_unseen
-from shared.domain.audience.csv_flaws import MAX_RECORD_BYTES, Flaw, first_flaw
-from shared.domain.audience.csv_header import FIRST, BadHeader, Chosen, Header, read_names
-from shared.domain.audience.csv_layout import Layout, Positions, lay_out
+from shared.domain.audience.columns import FIRST, BadHeader, Chosen, Header, read_names, strip_unseen
+from shared.domain.audience.csv_layout import MAX_RECORD_BYTES, Flaw, Layout, Positions, first_flaw, lay_out
 from shared.domain.errors import Invalid
 
 FIELD = "csvPath"

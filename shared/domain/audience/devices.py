@@ -1,7 +1,7 @@
-"""Devices in columns: rows of a push table, a list for each column.
+"""Devices in columns, their keys, and the pages of an audience, each of which is a batch's range.
 
-A step on a batch treats nearly all its devices alike, so a step over a column costs a fraction of the same step over
-rows.
+A step on a batch treats nearly all its devices alike, so a step over a column costs a fraction of the same step
+over rows.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,11 +12,11 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from shared.domain.errors import Invalid
+
 Keys = NDArray[np.int64]
 """Keys (`seq_id`) of devices in ascending order; a key that several rows share is repeated."""
-
 NO_KEYS: Keys = np.empty(0, np.int64)
-
 Device = tuple[int, str | None, str | None, str | None]
 """A single device: seq_id, user_id, token, locale."""
 
@@ -58,3 +58,37 @@ NOBODY = Devices(NO_KEYS, (), (), ())
 
 def _utf8(text: str | None) -> bytes:
     return (text or "").encode()
+
+
+def check_unshared(table: str, keys: Keys) -> None:
+    """Raise `Invalid` if rows share a key. Their order could change with other rows, so that one recipient would get
+    two messages, and another none. The keys ascend."""
+    shared = keys[1:][keys[1:] == keys[:-1]]
+    if len(shared):
+        rule = "a job of messages needs one for each row, to tell whom it has written to"
+        raise Invalid(f'several rows of table "{table}" have the seq_id {shared[0]}: {rule}', field="seq_id")
+
+
+class Cut(Struct, frozen=True):
+    """One page of an audience: the range up to and including `upto` has `size` rows that the filters keep."""
+
+    upto: int
+    size: int
+
+
+def cut_keys(keys: Keys, size: int) -> list[Cut]:
+    """These keys as neighbouring cuts of `size`; rows that share a key are in one cut."""
+    cuts, start = [], 0
+    while start < len(keys):
+        upto = keys[min(start + size, len(keys)) - 1]
+        end = int(keys.searchsorted(upto, side="right"))
+        cuts.append(Cut(int(upto), end - start))
+        start = end
+    return cuts
+
+
+def merge_cuts(cuts: Sequence[Cut], more: Sequence[Cut], size: int) -> list[Cut]:
+    """Neighbouring cuts in a row; the two at the seam are merged if their sum is at most `size`."""
+    if cuts and more and cuts[-1].size + more[0].size <= size:
+        return [*cuts[:-1], Cut(more[0].upto, cuts[-1].size + more[0].size), *more[1:]]
+    return [*cuts, *more]

@@ -24,7 +24,7 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
-from shared.domain.audience.column_names import without_zero_width
+from shared.domain.audience.columns import without_zero_width
 from shared.domain.errors import Invalid
 from shared.domain.instants import EPOCH
 from shared.domain.time_zones import read_rules, time_zone, zone_names

@@ -1,16 +1,25 @@
-"""Cutting: waiting events of a queue become deliveries.
+"""Waiting events of a queue: cut into deliveries, compacted, and bounded.
 
-Events are taken from the front of the queue, in the order of its chunks, so each is in one delivery, and those of one
-partition keep their order. A delivery is full, unless the first remaining event has waited for long enough: then all
-remaining events go.
+Events are taken from the front of the queue, in the order of its chunks, so each is in one delivery, and those of
+one partition keep their order. A delivery is full, unless the first remaining event has waited for long enough:
+then all remaining events go.
+
+Each flush adds at least a chunk to a queue, so a receiver that is away for days has a chunk for each flush.
+Compaction makes few full ones of them, and keeps the events, their order and their places.
+
+A backlog has limits of age, number and size. Beyond them the oldest whole chunks are lost, and reported as lost:
+nothing is dropped in silence.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from shared.domain.bus.deliveries import EventDelivery, delivery_id, digest_events
+from shared.domain.bus.deliveries import DeathReason, EventDelivery, delivery_id, digest_events
+from shared.domain.bus.folding import FOLD_LIMITS, MOST_APART, FoldLimits
 from shared.domain.instants import EPOCH
 
 _BRACKETS, _COMMA = 2, 1
@@ -189,3 +198,115 @@ def _describe(
 
 def _first_at(batch: Sequence[_Item]) -> datetime:
     return EPOCH + timedelta(milliseconds=min(item.arrival for item in batch))
+
+
+MANY_CHUNKS = 200
+"""A queue with fewer chunks stays as it is."""
+_WORTH = 4  # the chunks must exceed the full ones by this factor
+
+
+def is_worth_it(chunks: int, events: int, size: int, limits: FoldLimits = FOLD_LIMITS) -> bool:
+    """Whether compaction would leave far fewer chunks in a queue."""
+    full = max(-(-events // limits.chunk_events), -(-size // limits.chunk_bytes))
+    return chunks >= MANY_CHUNKS and full * _WORTH <= chunks
+
+
+def choose_small(heads: Sequence[ChunkHead], most_bytes: int, limits: FoldLimits = FOLD_LIMITS) -> list[ChunkHead]:
+    """The first neighbouring chunks that are not full and come from one source, up to `most_bytes`."""
+    chosen, size = list[ChunkHead](), 0
+    for head in heads:
+        is_small = 2 * head.n <= limits.chunk_events and 2 * head.bytes <= limits.chunk_bytes
+        if chosen and (not is_small or head.source != chosen[0].source):
+            if len(chosen) > 1:
+                break
+            chosen, size = [], 0
+        if not is_small:
+            continue
+        if size + head.bytes > most_bytes:
+            break
+        chosen.append(head)
+        size += head.bytes
+    return chosen if len(chosen) > 1 else []
+
+
+def merge_chunks(chunks: Iterable[QueuedChunk], limits: FoldLimits = FOLD_LIMITS) -> list[QueuedChunk]:
+    """The same events in the same order, in as few chunks as the limits allow: each has the id of its first chunk."""
+    merged: list[QueuedChunk] = []
+    for chunk in map(_without_what_is_cut, chunks):
+        if merged and _fit(merged[-1], chunk, limits):
+            merged[-1] = replace(
+                merged[-1],
+                events=merged[-1].events + chunk.events,
+                arrivals=merged[-1].arrivals + chunk.arrivals,
+                offsets=merged[-1].offsets + chunk.offsets,
+            )
+        else:
+            merged.append(chunk)
+    return merged
+
+
+def _without_what_is_cut(chunk: QueuedChunk) -> QueuedChunk:
+    first = chunk.skip
+    return replace(
+        chunk, events=chunk.events[first:], arrivals=chunk.arrivals[first:], offsets=chunk.offsets[first:], skip=0
+    )
+
+
+def _fit(first: QueuedChunk, second: QueuedChunk, limits: FoldLimits) -> bool:
+    arrivals = (*first.arrivals, *second.arrivals)
+    size = sum(map(len, (*first.events, *second.events)))
+    is_near = max(arrivals) - min(arrivals) <= MOST_APART // timedelta(milliseconds=1)
+    return is_near and len(arrivals) <= limits.chunk_events and size <= limits.chunk_bytes
+
+
+_PATIENCE = timedelta(minutes=1)
+
+
+class BacklogLimits(Struct, frozen=True):
+    events: int
+    bytes: int
+
+
+class Backlog(Struct, frozen=True):
+    """The events that wait in a queue: their number, the arrival of the first, and their bytes."""
+
+    events: int
+    oldest: datetime
+    bytes: int = 0
+
+    def is_beyond(self, limits: BacklogLimits, expired: datetime) -> bool:
+        """Whether some of it is lost: it is too much, or arrived before `expired`."""
+        return self.events > limits.events or self.bytes > limits.bytes or self.oldest + MOST_APART < expired
+
+    def is_overdue(self, timeout: timedelta, now: datetime) -> bool:
+        """Whether its first events should be in a delivery: they were due long ago."""
+        return self.oldest + timeout + _PATIENCE < now
+
+
+class Surplus(Struct, frozen=True):
+    """The first chunks of a queue, which are lost, and the reason."""
+
+    heads: tuple[ChunkHead, ...]
+    reason: DeathReason
+
+    @property
+    def events(self) -> int:
+        return sum(head.n for head in self.heads)
+
+
+def choose_surplus(
+    heads: Sequence[ChunkHead], backlog: Backlog, limits: BacklogLimits, *, expired: datetime
+) -> Surplus | None:
+    """The first chunks of a queue that are lost, for one reason and from one source: those that arrived entirely before
+    `expired`; otherwise as many as bring the whole backlog within its limits. `None` if there are none."""
+    heads = list(takewhile(lambda head: head.source == heads[0].source, heads))
+    old = [head for head in heads if head.first_at + MOST_APART < expired]
+    if old:
+        return Surplus(tuple(old), DeathReason.AGE)
+    events, size, chosen = backlog.events, backlog.bytes, list[ChunkHead]()
+    for head in heads:
+        if events <= limits.events and size <= limits.bytes:
+            break
+        chosen.append(head)
+        events, size = events - head.n, size - head.bytes
+    return Surplus(tuple(chosen), DeathReason.BACKLOG) if chosen else None

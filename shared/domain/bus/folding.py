@@ -17,10 +17,9 @@ from types import MappingProxyType
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.domain.bus.events import BusEvent, published_form, read_event
+from shared.domain.bus.events import EVERYBODY, BusEvent, is_own, published_form, read_event
 from shared.domain.bus.filters import EventFilter, cost_of, matches
 from shared.domain.bus.subscriptions import EventForm, EventSubscription
-from shared.domain.bus.topics import EVERYBODY, is_own
 from shared.domain.bus.wake_ups import Wake
 from shared.domain.instants import EPOCH, ms
 

@@ -1,9 +1,10 @@
-"""Notices: Carillon's own events about subscriptions and the log, on the topic `carillon_notices`.
+"""Notices: Carillon's own events about subscriptions and the log, on the topic `carillon_notices`, and their mails.
 
 The transaction that makes a notice's cause stores the notice, which is published afterwards. So it is told at least
-once, with the same id each time, even after a crash. Notices about a subscription's receiver are mailed too
-(`shared/domain/bus/notice_mails.py`). A notice goes only to subscriptions of the namespace that it is about; a notice
-about the log goes to everybody.
+once, with the same id each time, even after a crash. A notice goes only to subscriptions of the namespace that it
+is about; a notice about the log goes to everybody.
+
+Suspensions and coming suspensions are mailed too, to the subscription's `contact`, at least an hour apart.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,17 +17,15 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from shared.domain.bus.cursors import Cursor
-from shared.domain.bus.dead_letters import BusDeadLetter
-from shared.domain.bus.events import EventDraft
+from shared.domain.bus.deliveries import BusDeadLetter, Cursor
+from shared.domain.bus.events import EVERYBODY, EventDraft
 from shared.domain.bus.replays import Replay
-from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus
-from shared.domain.bus.topics import EVERYBODY
+from shared.domain.bus.subscriptions import PUBLISHED_KEY, EventSubscription, SubscriptionStatus, subscription_of
 from shared.domain.instants import format_instant, ms
+from shared.domain.jobs.mails import Letter, Mailing, clip, recipients, write_table
 
 LOSSES_WAIT = timedelta(minutes=1)
 """The waiting time of a notice of lost events, so that one notice reports them all."""
-
 _NOBODYS_URL = "https://carillon.invalid"
 
 
@@ -202,3 +201,46 @@ def _in_both_ways(
     host, contact = urlsplit(subscription.callback).hostname or "", subscription.contact
     mail_id = f"{subscription.id}/{kind}/{NoticeWay.MAIL}"
     return event, replace(event, id=mail_id, way=NoticeWay.MAIL, contact=contact, receiver=host)
+
+
+MAILS_APART = timedelta(hours=1)
+"""The time after a mail about a subscription without another one of its kind."""
+OLDEST_MAIL = timedelta(days=1)
+"""A mail that could not be sent for this long is dropped."""
+_SUBJECTS: Mapping[NoticeKind, str] = {
+    NoticeKind.SUSPENDED: "Subscription suspended",
+    NoticeKind.WARNED: "Subscription about to be suspended",
+}
+
+
+def write_notice(notice: BusNotice, mailing: Mailing) -> Letter | None:
+    to = recipients(notice.contact, mailing)
+    if not to or notice.kind not in _SUBJECTS:
+        return None
+    facts = {
+        "Subscription": notice.key,
+        "Namespace": notice.audience,
+        "Receiver": notice.receiver,
+        "Since": f"{notice.at:%Y-%m-%d %H:%M} UTC",
+        "Why": notice.reason,
+        "Written by": mailing.host,
+    }
+    is_suspended = notice.kind is NoticeKind.SUSPENDED
+    receiver = f"the receiver of the subscription {notice.key}"
+    suspended = f"Carillon calls {receiver} no more, and collects nothing for it."
+    warned = f"T{receiver[1:]} does nothing but fail. If that lasts for as long again, the subscription is suspended."
+    text = "\n\n".join([
+        clip(suspended if is_suspended else warned),
+        write_table(facts),
+        *(_remedy(notice) if is_suspended else ["Nothing is lost yet. One delivery that it takes ends the matter."]),
+    ])  # fmt: skip
+    id_ = f"bus-{subscription_of(notice.queue)}.{notice.kind.value}.{ms(notice.at)}@{mailing.domain}"
+    return Letter(id_, to, _SUBJECTS[notice.kind], text + "\n")
+
+
+def _remedy(notice: BusNotice) -> list[str]:
+    again = "\nOr have its service subscribe again, as it does when it starts." if notice.key == PUBLISHED_KEY else ""
+    return [
+        "What waited goes out once the receiver is well and somebody resumes the subscription:",
+        clip(f"  carillon subscriptions resume {notice.key}") + again,
+    ]

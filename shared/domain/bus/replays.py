@@ -19,15 +19,14 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.domain.bus.backlog import Backlog, BacklogLimits
-from shared.domain.bus.dead_letters import BusDeadLetter
+from shared.domain.bus.cutting import Backlog, BacklogLimits
+from shared.domain.bus.deliveries import BusDeadLetter
 from shared.domain.bus.events import BusEvent
 from shared.domain.bus.filters import EventFilter
 from shared.domain.bus.folding import FOLD_LIMITS, BusFold, Collector, Collectors, FoldLimits, LogEntry, fold
 from shared.domain.bus.subscriptions import EventSubscription, FormerChoice, subscription_of
+from shared.domain.documents import LogRange, Position, final
 from shared.domain.instants import EPOCH, ms
-from shared.domain.positions import LogRange, Position
-from shared.domain.transitions import final
 
 
 class ReplayState(StrEnum):

@@ -13,13 +13,15 @@ lies `FAR_AHEAD`. While it is handed or busy, `wake` only adds: before its worke
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import ClassVar
 
 from msgspec import Struct
+
+from shared.domain.tasks import Task
 
 FAR_AHEAD = datetime(9000, 1, 1, tzinfo=UTC)
 QUEUE_OWNER = "bus"
 """The kind of owner of wake-ups: `bus/<queue>`."""
-
 _PARTING_DEATHS = 3
 _LONGEST_PARTING, _DOUBLINGS = timedelta(minutes=10), 10
 
@@ -110,3 +112,33 @@ def queue_owner(queue: str) -> str:
 
 def queue_of_owner(owner: str) -> str:
     return owner.removeprefix(f"{QUEUE_OWNER}/")
+
+
+DELIVER_QUEUE = "bus.deliver"
+SLOW_QUEUE = "bus.slow"
+REPLAY_QUEUE = "bus.replay"
+
+
+class DeliverQueue(Task, frozen=True, tag="deliver"):
+    """Look at this wake-up, if it still has this token. Its occurrence counts the tries."""
+
+    queue: ClassVar[str] = DELIVER_QUEUE
+    wake_up_id: str
+    token: str
+
+    @property
+    def about(self) -> str:
+        return self.wake_up_id
+
+
+class DeliverSlowly(DeliverQueue, frozen=True, tag="deliver-slowly"):
+    """The same for a slow or failing receiver, whose work waits in a separate queue."""
+
+    queue: ClassVar[str] = SLOW_QUEUE
+
+
+class RunReplay(Task, frozen=True, tag="replay"):
+    """Continue a replay from its present state, which its document describes."""
+
+    queue: ClassVar[str] = REPLAY_QUEUE
+    replay_id: str

@@ -1,13 +1,17 @@
-"""Callbacks of a user's schedule. A payload is any JSON, stored and sent as the text that came in."""
+"""Callbacks of a user's schedule, the messages that they send, and the task of an HTTP call.
+
+A payload is any JSON, stored and sent as the text that came in.
+"""
 
 import re
 from collections.abc import Callable
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from shared.domain.errors import Invalid
-from shared.domain.tasks import TASK_PREFIXES
+from shared.domain.errors import CarillonError, Invalid, Unavailable
+from shared.domain.tasks import TASK_PREFIXES, Task
 
 PAYLOAD_BYTES = 256 * 1024
 HEADERS = 50
@@ -106,3 +110,56 @@ def _check_not_ours(queue: str, *, field: str) -> None:
     if folded.startswith(_RESERVED):
         prefixes = ", ".join(f"{prefix}*" for prefix in _RESERVED)
         raise Invalid(f"this queue is not open to callbacks: {prefixes} are reserved", field=field, value=queue)
+
+
+Header = str | int | float | bool
+
+
+class QueueMessage(Struct, frozen=True):
+    """A message for RabbitMQ. `exchange` "" is the default exchange, which uses a queue's name as the routing key."""
+
+    exchange: str
+    routing_key: str
+    body: bytes
+    message_id: str
+    headers: dict[str, Header]
+    content_type: str = "application/json"
+
+
+class TopicMessage(Struct, frozen=True):
+    """A record for Kafka; the same key always goes to the same partition, no key to any."""
+
+    topic: str
+    key: str | None
+    body: bytes
+    headers: dict[str, str]
+
+
+class Undeliverable(CarillonError):
+    """The target answered, and refused: no such queue, exchange or topic, a negative confirm, no permission, or too
+    large. It counts as an attempt.
+
+    `Unavailable` instead means that no answer came: the message may have arrived or not, and no attempt is counted.
+    """
+
+
+Outcome = Undeliverable | Unavailable | None
+"""The outcome of one message: `None` for delivered, or the error."""
+CALL_QUEUE = "sched.call"
+
+
+class CallTarget(Task, frozen=True, tag="call"):
+    """Make the HTTP call of an occurrence, if it still has this token. The occurrence counts the tries.
+
+    Its `namespace` and `host` decide its turn. Tasks without these share their turns.
+    """
+
+    queue: ClassVar[str] = CALL_QUEUE
+    occurrence_id: str
+    token: str
+    namespace: str = ""
+    host: str = ""
+
+    @property
+    def about(self) -> str:
+        return self.occurrence_id

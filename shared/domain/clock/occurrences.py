@@ -1,7 +1,7 @@
-"""Occurrences: everything timed, one document for each instant.
+"""Occurrences: everything timed, one document for each instant; their outcomes, and the dead letters.
 
-An occurrence belongs to an `owner`, which names a kind and a thing of that kind: a user's schedule, a stage of a job, a
-batch that is tried again. Its life is one field, `visible_at`:
+An occurrence belongs to an `owner`, which names a kind and a thing of that kind: a user's schedule, a stage of a
+job, a batch that is tried again. Its life is one field, `visible_at`:
 
     due ──claim──> end of the lease ──fired──> deleted, or moved to the next instant of its series
           │      ├──an answer that refuses──> the time of the next attempt, or a dead letter
@@ -15,28 +15,29 @@ suspect is fired alone, and the process first stores that the attempt begins (`b
 without an answer, resets both counts. A release without an attempt resets only `claims`. A suspect with five begun
 attempts and no end is *poisonous*: it becomes a dead letter.
 
-Any process may claim a visible occurrence (`visible_at` has come); a claim writes a fresh token, which fences all later
-writes. So an expired lease needs no sweeper, and a late process does no harm.
+Any process may claim a visible occurrence (`visible_at` has come); a claim writes a fresh token, which fences all
+later writes. So an expired lease needs no sweeper, and a late process does no harm.
 
 An occurrence's id is a hash of (owner, generation, due), so that a repeated insert does nothing. A generation is a
-random value; a replacement gets a new one, and occurrences of another generation never fire. A recurring schedule has
-one document that moves (its id is a hash of the series); the message id is always that of the instant.
+random value; a replacement gets a new one, and occurrences of another generation never fire. A recurring schedule
+has one document that moves (its id is a hash of the series); the message id is always that of the instant.
 """
 
 import hashlib
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from shared.domain.instants import ms
+from shared.domain.documents import SCHEDULES_TOPIC, OwnEvent
+from shared.domain.instants import format_instant, ms
 
 SHARDS = 32
 HELD_BACK = datetime(9999, 1, 1, tzinfo=UTC)
 SCHEDULE = "schedule"
 """The kind of owner of users' schedules. Other kinds have handlers elsewhere."""
-
 _OF_SCHEDULE = f"{SCHEDULE}/"
 _FRUITLESS_CLAIMS = 20
 _UNENDED_ATTEMPTS = 5
@@ -182,3 +183,86 @@ def read_owner(text: str) -> Owner:
 def _hash(owner: str, generation: str, instant: str) -> str:
     text = f"{owner}\0{generation}\0{instant}"
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+class OutcomeResult(StrEnum):
+    """The result of an attempt."""
+
+    FIRED = "fired"  # the target has it
+    FAILED = "failed"  # the target refused; it is tried again
+    SKIPPED = "skipped"  # found too late, by the schedule's rule
+    DEAD = "dead"  # refused for the last time
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """One attempt. `late_ms` counts like the metric: from `due`, or one tick after acceptance."""
+
+    id: str
+    owner: str
+    due: datetime
+    at: datetime
+    late_ms: int
+    attempt: int
+    result: OutcomeResult
+    error: str = ""
+
+
+def outcome_id(occurrence: Occurrence, attempt: int) -> str:
+    """The id of an attempt's outcome. An occurrence that is fired by hand again has separate attempts."""
+    asked = f"/{ms(occurrence.accepted_at)}" if occurrence.kind is OccurrenceKind.ASKED else ""
+    return f"{occurrence.message_id}/{occurrence.kind}{asked}/{attempt}"
+
+
+class DeadLetter(Struct, frozen=True, kw_only=True):
+    """An instant whose last attempt was refused. `id` is the message id. `death` is random, and distinguishes this
+    death from others of the same instant, independently of clocks; letters of 0.1.0 have none."""
+
+    id: str
+    namespace: str
+    key: str
+    schedule_id: str
+    generation: str
+    due: datetime
+    died_at: datetime
+    attempts: int
+    error: str
+    death: str = ""
+
+
+def schedule_event(letter: DeadLetter, outcome: Outcome) -> OwnEvent:
+    return OwnEvent(
+        id=f"{outcome.id}/dead",
+        topic=SCHEDULES_TOPIC,
+        type="schedule.dead",
+        path=f"/dead-letters/{letter.id}",
+        namespace=letter.namespace,
+        data={
+            "schedule": letter.key,
+            "namespace": letter.namespace,
+            "dead_letter": letter.id,
+            "due": format_instant(letter.due),
+            "attempts": letter.attempts,
+            "at": format_instant(letter.died_at),
+        },
+    )
+
+
+LOOKED_AT = 1_000
+"""The number of letters that are grouped by error: the last ones."""
+
+
+class LetterPlace(Struct, frozen=True, array_like=True):
+    died_at: Annotated[datetime, Meta(tz=True)]
+    id: str
+
+
+class ErrorCount(Struct, frozen=True, kw_only=True):
+    """The letters with this error, and the time of the last."""
+
+    error: str
+    count: int
+    last_died_at: datetime
+
+
+def place_of(letter: DeadLetter) -> LetterPlace:
+    return LetterPlace(letter.died_at, letter.id)

@@ -1,11 +1,11 @@
-"""Schedules: a caller's key, the instants, and the callback of each.
+"""Schedules: a caller's key and labels, the instants, and the callback of each.
 
     active <──> paused
        └──> finished      (nothing is left to fire)
 
-Occurrences are stored before their schedule, which makes them count. So a stored schedule is complete, and a process
-that dies half-way leaves occurrences without a schedule. A replaced schedule gets a new generation: the occurrences of
-the old one are void.
+Occurrences are stored before their schedule, which makes them count. So a stored schedule is complete, and a
+process that dies half-way leaves occurrences without a schedule. A replaced schedule gets a new generation: the
+occurrences of the old one are void.
 """
 
 import hashlib
@@ -33,10 +33,33 @@ from shared.domain.clock.occurrences import (
     series,
 )
 from shared.domain.clock.recurrence import Recurrence, next_after
+from shared.domain.documents import final
 from shared.domain.errors import Invalid
-from shared.domain.idempotency import canonical_json
+from shared.domain.ids import canonical_json
 from shared.domain.instants import format_instant, spread_ms
-from shared.domain.transitions import final
+
+LABELS = 20
+"""Maximum for a schedule and for a filter."""
+
+
+def label_text(name: str, value: str) -> str:
+    return f"{name}:{value}"
+
+
+def is_findable(name: str, value: str) -> bool:
+    """Whether a filter can name the label without ambiguity. Release 0.1.0 accepted other labels too."""
+    return not {":", ","} & {*name} and "," not in value
+
+
+def read_labels(text: str, *, field: str = "label") -> tuple[str, ...]:
+    """The labels of a filter, such as `team:billing,env:prod`; none for an empty text."""
+    labels = tuple(text.split(",")) if text else ()
+    if len(labels) > LABELS:
+        raise Invalid(f"must name at most {LABELS} labels", field=field)
+    if not all(label.partition(":")[0] and ":" in label for label in labels):
+        raise Invalid("must be name:value, such as team:billing; join several by commas", field=field, value=text)
+    return labels
+
 
 KEY = re.compile(r"[A-Za-z0-9\-_.~:]{1,255}")
 TIMESTAMPS = 10_000
@@ -58,7 +81,6 @@ TRANSITIONS: dict[ScheduleState, frozenset[ScheduleState]] = {
     ScheduleState.PAUSED: frozenset({ScheduleState.ACTIVE}),
     ScheduleState.FINISHED: frozenset(),
 }
-
 PENDING = frozenset(ScheduleState) - final(TRANSITIONS)
 
 

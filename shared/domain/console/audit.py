@@ -1,34 +1,39 @@
 """Audit: acts, their doers and their outcomes.
 
-An act is recorded before it is done (`begun`), and its end after it. So every change has a record: a crash in between
-leaves `begun`, whose outcome is unknown. A service's acts on its own single schedules are not recorded by default,
-because there may be a hundred million of them a day.
+An act is recorded before it is done (`begun`), and its end after it. So every change has a record: a crash in
+between leaves `begun`, whose outcome is unknown. A service's acts on its own single schedules are not recorded by
+default, because there may be a hundred million of them a day.
 
-An act of Carillon itself (`system`) is recorded after it, once, under an id that follows from its content
-(`shared.domain.console.system_records`).
+Carillon's own acts (`system`: jobs that trip, complete or stop, processes that are gone) are recorded after they
+are done. A scheduler writes each record after the move that it describes, and again if it may be missing. The
+record's id follows from the move and its time, so the audit has it once, among the others of that time.
 """
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from shared.domain.console.processes import GONE_AFTER, RunningProcess
+from shared.domain.documents import JOBS_TOPIC, OwnEvent, without_empty
+from shared.domain.ids import time_ordered_id
+from shared.domain.instants import format_instant, ns
+from shared.domain.jobs.batches import Totals
+from shared.domain.jobs.events import COMPLETE, STOP_ACT, TRIP, Milestone
+
 UNKNOWN_AFTER = timedelta(minutes=1)
 """An act that is `begun` for longer is shown as unknown, until its end is recorded."""
-
 REASON_CHARACTERS = 1_000
 CHANGE_BYTES = 16 * 1024
 """Maximum of the changed fields that is stored, before and after each."""
-
 ENDING_VERBS = frozenset({"stop", "delete", "cancel", "discard", "revoke", "redact"})
 """The last words of destructive acts, for which a deployment may demand a reason."""
-
 SYSTEM = "system"
 """The namespace of acts without a caller."""
-
 OF_NAMESPACES = frozenset({"schedule", "dead-letter", "signing-secret", "subscription", "subscription-topic"})
 """The kinds of things that belong to a namespace, and to no app."""
 
@@ -138,3 +143,62 @@ def outcome_of(status: int) -> ActOutcome:
     if status < 500:
         return ActOutcome.REFUSED
     return ActOutcome.UNKNOWN if status == 503 else ActOutcome.FAILED
+
+
+GONE = "process.gone"
+_FAILED = "job.failed"
+_TYPES = {COMPLETE: "job.completed", TRIP: "job.held", STOP_ACT: "job.stopped"}
+_WITH_REASON = {COMPLETE: "job.expired", TRIP: "job.held", STOP_ACT: _FAILED}
+
+
+def milestone_record(milestone: Milestone, *, job_id: str, job_key: str, app_id: str, name: str) -> AuditRecord:
+    on = ActedOn(kind="job", id=job_id, name=name, app_id=app_id)
+    return _record(milestone.act, on, job_key, at=milestone.at, role=milestone.role, reason=milestone.reason)
+
+
+def gone_record(process: RunningProcess, *, role: str) -> AuditRecord:
+    """The record of a process without a sign since `seen_at`. A process that shows a sign and falls silent again has
+    another record. `role` is that of the process that found it."""
+    on = ActedOn(kind="process", id=process.id, name=", ".join(process.roles))
+    reason = f"last heard of at {format_instant(process.seen_at)}, with {process.in_hand_count} things in hand"
+    return _record(GONE, on, process.id, at=process.seen_at + GONE_AFTER, role=role, reason=reason)
+
+
+def job_event(
+    milestone: Milestone, *, job_id: str, job_key: str, app_id: str, group_id: str, totals: Totals | None
+) -> OwnEvent | None:
+    """The event of a job that has ended or is held; `None` for a milestone of a later release. The reason of a failure
+    is left out, because it may name a file, which viewers must not see."""
+    kind = (_WITH_REASON if milestone.reason else _TYPES).get(milestone.act)
+    if kind is None:
+        return None
+    facts = {
+        "job": job_id,
+        "app": app_id,
+        "group": group_id,
+        "reason": "" if kind == _FAILED else milestone.reason,
+        "by": ("caller" if milestone.asked else "carillon") if milestone.act == STOP_ACT else "",
+        "at": format_instant(milestone.at),
+        "totals": msgspec.to_builtins(totals) if milestone.act == COMPLETE else None,
+    }
+    return OwnEvent(
+        id=f"{job_key}/{kind}/{ns(milestone.at)}",
+        topic=JOBS_TOPIC,
+        type=kind,
+        path=f"/apps/{app_id}/jobs/{job_id}",
+        app_id=app_id,
+        data=without_empty(facts),
+    )
+
+
+def _record(act: str, on: ActedOn, thing: str, *, at: datetime, role: str, reason: str) -> AuditRecord:
+    noise = int.from_bytes(blake2b(f"{act}/{thing}".encode(), digest_size=8).digest())
+    return AuditRecord(
+        id=time_ordered_id(ns(at), noise),
+        at=at,
+        act=act,
+        who=Actor(namespace=SYSTEM, name=role),
+        on=on,
+        reason=reason,
+        outcome=ActOutcome.DONE,
+    )

@@ -9,19 +9,20 @@ Things later than the action are left alone: later deaths of letters, and schedu
 
 from datetime import datetime
 from enum import StrEnum
+from typing import ClassVar
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from shared.domain.accounts.apps import EVERYWHERE, Role
 from shared.domain.accounts.callers import Caller
-from shared.domain.accounts.roles import EVERYWHERE, Role
-from shared.domain.clock.labels import read_labels
+from shared.domain.clock.schedules import read_labels
+from shared.domain.documents import final
 from shared.domain.errors import Invalid
-from shared.domain.transitions import final
+from shared.domain.tasks import Task
 
 OPEN_AT_ONCE = 20
 """Maximum open actions of a namespace: workers do them in turns."""
-
 FILTER_CHARACTERS = 1_000
 FAILURES = 100
 """Maximum stored failures of an action."""
@@ -61,7 +62,6 @@ TRANSITIONS: dict[BulkState, frozenset[BulkState]] = {
     BulkState.CANCELLED: frozenset(),
     BulkState.FAILED: frozenset(),
 }
-
 ENDED = final(TRANSITIONS)
 
 
@@ -168,3 +168,13 @@ def role_over(caller: Caller, act: BulkAct, filter: BulkFilter) -> Role | None:
 def may_act(caller: Caller, act: BulkAct, filter: BulkFilter) -> bool:
     held = role_over(caller, act, filter)
     return held is not None and held.covers(Role.OPERATOR)
+
+
+BULK_QUEUE = "ops.bulk"
+
+
+class RunBulkAction(Task, frozen=True, tag="bulk"):
+    """Continue a bulk action from its present state, which its document describes."""
+
+    queue: ClassVar[str] = BULK_QUEUE
+    action_id: str

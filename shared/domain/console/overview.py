@@ -11,9 +11,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from shared.domain.console.minutes import MinuteCounts
-from shared.domain.console.processes import ProcessState, RunningProcess
-from shared.domain.console.queues import QueueState
+from shared.domain.console.processes import MinuteCounts, ProcessState, QueueState, RunningProcess
 from shared.domain.console.signs import (
     BEHIND_SECONDS,
     FAILING_SHARE,

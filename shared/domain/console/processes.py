@@ -1,12 +1,17 @@
-"""Processes: their life and their work.
+"""Processes, their queues of tasks, and their counts.
 
     alive ──15 s without a sign──> silent ──60 s──> gone ──1 h──> forgotten
       └──a clean end──> forgotten
 
 A silent process may be frozen, cut off or dead: the others cannot distinguish these.
+
+The counts of all processes together, minute by minute, make charts that need only the database. A process adds its
+counts every ten seconds, so a killed one loses up to ten seconds of them. A reader that needs exact counts reads the
+jobs, the schedules' outcomes and the dead letters.
 """
 
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from msgspec import Struct
@@ -66,3 +71,68 @@ class RunningProcess(Struct, frozen=True, kw_only=True):
         if silence <= SILENT_AFTER:
             return ProcessState.ALIVE
         return ProcessState.SILENT if silence <= GONE_AFTER else ProcessState.GONE
+
+
+class QueueState(Struct, frozen=True, kw_only=True):
+    """A queue of tasks: waiting messages, messages in consumers' hands, and the messages that come and go each second,
+    if known."""
+
+    name: str
+    ready: int
+    unacked: int
+    consumers: int
+    publish_rate: float = 0.0
+    deliver_rate: float = 0.0
+
+
+KEPT = timedelta(days=8)
+MOST = 8 * 24 * 60
+"""Maximum stored minutes."""
+
+
+class MinuteCounts(Struct, frozen=True, kw_only=True):
+    """The counts of a minute. `id` is its beginning, by `minute_id`.
+
+    `recipients` of push jobs are counted by outcome, `messages` by the provider's answer (`accepted`), `deliveries`
+    of the bus by the receiver's (`success`), attempts of schedules (`fired`) by the kind of callback and its
+    outcome, as in `http/fired`. `lateness` counts by the end of the bucket in microseconds (`inf` for the last),
+    each bucket alone.
+    """
+
+    id: str
+    recipients: dict[str, int] = {}
+    messages: dict[str, int] = {}
+    deliveries: dict[str, int] = {}
+    fired: dict[str, int] = {}
+    lateness: dict[str, int] = {}
+    retries: int = 0
+    dead_letters: int = 0
+    requests: int = 0
+    server_errors: int = 0
+    feedback: int = 0
+
+    @property
+    def at(self) -> datetime:
+        return datetime.fromisoformat(self.id).replace(tzinfo=UTC)
+
+
+Counts = Mapping[str, int | Mapping[str, int]]
+"""Counts by the fields of `MinuteCounts`."""
+
+
+def minute_id(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M")
+
+
+def subtract(counts: Counts, earlier: Counts) -> dict[str, int | dict[str, int]]:
+    rest: dict[str, int | dict[str, int]] = {}
+    for field, value in counts.items():
+        before = earlier.get(field)
+        if isinstance(value, int):
+            grown: int | dict[str, int] = value - (before if isinstance(before, int) else 0)
+        else:
+            old = before if isinstance(before, Mapping) else {}
+            grown = {key: count - old.get(key, 0) for key, count in value.items() if count != old.get(key, 0)}
+        if grown:
+            rest[field] = grown
+    return rest

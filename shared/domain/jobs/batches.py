@@ -1,4 +1,4 @@
-"""Batches: the unit of sending, of exactly-once and of pause.
+"""Batches: the unit of sending, of exactly-once and of pause; their totals, and the failures that hold a job.
 
 A batch is a reference, never data: a range that gives the same rows in the same order at each reading. Its life
 (`TRANSITIONS`):
@@ -7,12 +7,12 @@ A batch is a reference, never data: a range that gives the same rows in the same
        │           ├───────────────────> failed
        └───────────┴───────────────────> dropped
 
-`sending` means that a lane owns the batch. Only the owner, after a confirmed commit or abort, or recovery, which fences
-the owner first, ends that status. Settled statuses are final.
+`sending` means that a lane owns the batch. Only the owner, after a confirmed commit or abort, or recovery, which
+fences the owner first, ends that status. Settled statuses are final.
 
-The content of a batch is read when it is sent, and may have grown since it was planned. A batch that is too large goes
-out in *parts*: each is a separate take and transaction, whose marker records the progress. Between two parts the batch
-is `queued` again. After a failed transaction the next part is smaller.
+The content of a batch is read when it is sent, and may have grown since it was planned. A batch that is too large
+goes out in *parts*: each is a separate take and transaction, whose marker records the progress. Between two parts
+the batch is `queued` again. After a failed transaction the next part is smaller.
 
 A job has `SLOTS` chains. Batch n is in slot n mod SLOTS and is fed only after batch n - SLOTS is settled, so a chain
 has one batch in flight, and its slot's marker on the ledger is always that of the last sent batch.
@@ -26,8 +26,27 @@ from typing import Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.domain.audience.ranges import ByteRange, Range
-from shared.domain.transitions import final
+from shared.domain.audience.audiences import ByteRange, Range
+from shared.domain.documents import final
+
+
+class Totals(Struct, frozen=True):
+    """Sums over a job's batches. Recipients are devices: planned = sent + failed + skipped + held_out + unsettled or
+    dropped ones. `unknown` counts users of a file without a device."""
+
+    batches: int = 0
+    settled: int = 0
+    planned: int = 0
+    sent: int = 0
+    failed: int = 0
+    skipped: int = 0
+    held_out: int = 0
+    unknown: int = 0
+
+    @property
+    def done(self) -> int:
+        return self.sent + self.failed + self.skipped + self.held_out
+
 
 SLOTS = 32
 RECEIPT_ENTRIES = 20
@@ -54,7 +73,6 @@ TRANSITIONS: dict[BatchStatus, frozenset[BatchStatus]] = {
     BatchStatus.FAILED: frozenset(),
     BatchStatus.DROPPED: frozenset(),
 }
-
 SETTLED = final(TRANSITIONS)
 
 
@@ -229,3 +247,25 @@ def top(counts: dict[str, int]) -> dict[str, int]:
     for key, count in counts.items():
         folded[key if key in kept else OTHER] += count
     return dict(folded)
+
+
+# Before its plan has an end, a job is only judged after this many batches.
+_ENOUGH_SETTLED = 20
+
+
+class Counts(Struct, frozen=True):
+    """The present numbers of a job's batches, of settled ones, and of failed ones."""
+
+    planned: int = 0
+    settled: int = 0
+    failed: int = 0
+
+
+def breaks(counts: Counts, *, forgiven: int, planned: bool, max_failed_share: float) -> bool:
+    """Whether the failed batches since the last resumption should hold the job. `planned`: its plan has an end.
+
+    A share of 1 never holds a job, because nothing would be left to hold.
+    """
+    failed = counts.failed - forgiven
+    judged = planned or counts.settled >= _ENOUGH_SETTLED
+    return max_failed_share < 1 and judged and failed > 0 and failed >= max_failed_share * counts.planned

@@ -1,4 +1,4 @@
-"""The steps of a division, computed over all keys at once (`shared.domain.jobs.divisions`)."""
+"""The steps of a division, computed over all keys at once (`shared.domain.jobs.groups`)."""
 
 import zlib
 from collections import Counter, defaultdict
@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
+from shared.domain.audience.audiences import DeviceList
 from shared.domain.audience.devices import NO_KEYS, Keys
-from shared.domain.audience.ranges import DeviceList
 from shared.domain.audience.zones import REST, SHOWN_VALUES, ZoneRules, zone_of
-from shared.domain.jobs.divisions import Division, Step
+from shared.domain.jobs.groups import Division, Step
 
 
 class FoundDevices(Struct, frozen=True):

@@ -1,31 +1,32 @@
-"""Push jobs: their life, their plan and their progress.
+"""Jobs: their life and their plan, the tasks of that life, and the owners of its occurrences.
 
     scheduled ───> running ───> completed
     scheduled <──> paused  <──> running
         running <──> circuitbreak     (stopped can follow everything but completed)
 
-A scheduled job can be paused and resumed: it is scheduled again before its start, and runs after it.
+A scheduled job can be paused and resumed: it is scheduled again before its start, and runs after it. `TRANSITIONS`
+has the same as data. It makes the filter of every compare-and-set, and only this package compares statuses.
 
-`TRANSITIONS` has the same as data. It makes the filter of every compare-and-set, and only this package compares
-statuses.
+    job/<key of the job>/<stage>        an occurrence of a stage
+    batch/<key of the job>/<ordinal>    an occurrence of a batch that is tried again
 """
 
 from datetime import datetime
 from enum import Enum, StrEnum
-from typing import Any, assert_never
+from typing import Any, ClassVar, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.domain.audience.audiences import table_name
-from shared.domain.audience.sources import Source
+from shared.domain.audience.audiences import Source, table_name
+from shared.domain.documents import sources
 from shared.domain.errors import Invalid
-from shared.domain.idempotency import Idempotency
+from shared.domain.ids import Idempotency
 from shared.domain.instants import from_ms
+from shared.domain.jobs.batches import Totals
 from shared.domain.jobs.events import DueMail, Event
 from shared.domain.jobs.templates import Template
-from shared.domain.jobs.totals import Totals
-from shared.domain.transitions import sources
+from shared.domain.tasks import RetriedTask
 
 
 class JobStatus(StrEnum):
@@ -47,13 +48,10 @@ TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
     JobStatus.STOPPED: frozenset(),
     JobStatus.COMPLETED: frozenset(),
 }
-
 STARTABLE = frozenset({JobStatus.SCHEDULED})
 PAUSABLE = frozenset({JobStatus.SCHEDULED, JobStatus.RUNNING})
 RESUMABLE = frozenset({JobStatus.PAUSED, JobStatus.TRIPPED})
 STOPPABLE = sources(TRANSITIONS, JobStatus.STOPPED)
-
-
 NAME_CHARACTERS = 200
 
 
@@ -278,3 +276,81 @@ def gate(standing: Standing, now_ns: int) -> Gate:
             return Gate.DROP
         case _:
             assert_never(standing.status)
+
+
+JOB = "job"
+BATCH = "batch"
+
+
+class JobStage(StrEnum):
+    START = "start"  # a `startsAt`
+    PLAN = "plan"  # planning that is tried again
+    FINISH = "finish"  # closing that is tried again
+    MAIL = "mail"  # mails that are tried again
+
+
+def job_owner(job_key: str, stage: JobStage) -> str:
+    return f"{JOB}/{job_key}/{stage}"
+
+
+def batch_owner(job_key: str, ordinal: int) -> str:
+    return f"{BATCH}/{job_key}/{ordinal}"
+
+
+def read_job_owner(owner: str) -> tuple[str, JobStage]:
+    job_key, stage = _parts(owner, JOB)
+    return job_key, JobStage(stage)
+
+
+def read_batch_owner(owner: str) -> tuple[str, int]:
+    job_key, ordinal = _parts(owner, BATCH)
+    return job_key, int(ordinal)
+
+
+def _parts(owner: str, kind: str) -> tuple[str, str]:
+    found, _, rest = owner.partition("/")
+    thing, _, detail = rest.partition("/")
+    if found != kind:
+        raise ValueError(f"not the owner of a {kind}: {owner!r}")
+    return thing, detail
+
+
+SPLIT_QUEUE = "push.split"
+BATCH_QUEUE = "push.batch"
+FINISH_QUEUE = "push.finish"
+MAIL_QUEUE = "push.mail"
+
+
+class PlanJob(RetriedTask, frozen=True, tag="plan"):
+    """Cut the job's audience into batches, from the present state of the plan."""
+
+    queue: ClassVar[str] = SPLIT_QUEUE
+    job_id: str
+
+
+class SendBatch(RetriedTask, frozen=True, tag="send"):
+    """Complete one batch, if it still has this turn."""
+
+    queue: ClassVar[str] = BATCH_QUEUE
+    job_id: str
+    ordinal: int
+    turn: int
+
+
+class FinishJob(RetriedTask, frozen=True, tag="finish"):
+    """Sum up and close a job whose batches are all settled."""
+
+    queue: ClassVar[str] = FINISH_QUEUE
+    job_id: str
+
+
+class SendMail(RetriedTask, frozen=True, tag="mail"):
+    """Send the mail of this kind about the move of the job at this time (ns), if it is still due."""
+
+    queue: ClassVar[str] = MAIL_QUEUE
+    job_id: str
+    kind: str
+    at: int
+
+
+JobTask = PlanJob | SendBatch | FinishJob | SendMail

@@ -19,9 +19,9 @@ from msgspec import Struct
 from shared.domain.audience.zones import REST, SKIP
 from shared.domain.errors import Invalid
 from shared.domain.instants import from_ns
+from shared.domain.jobs.batches import Totals
 from shared.domain.jobs.events import EventState
 from shared.domain.jobs.jobs import Job
-from shared.domain.jobs.totals import Totals
 
 ACCEPTED = "ack"
 """The feedback key of pushes that the push service accepted."""

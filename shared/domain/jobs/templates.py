@@ -1,29 +1,31 @@
 """Templates: a JSON body with `{{name}}` tags, per name and locale, that a job renders for its recipients.
 
-A tag is the text between `{{` and the next `}}`; there is no nesting and no logic. Pushes take its name exactly, with
-all blanks. A new template has only names of letters, digits and `_`, in any script, so that tags of other systems are
-never sent as text. This module also has the rules for templates, and for any JSON of a caller that is stored.
+A tag is the text between `{{` and the next `}}`; there is no nesting and no logic. Pushes take its name exactly,
+with all blanks. A new template has only names of letters, digits and `_`, in any script, so that tags of other
+systems are never sent as text. The rules hold for templates, and for any JSON of a caller that is stored.
+
+A short template can expand beyond any memory: thousands of tags, each for the same long value. So every caller that
+fills a body checks `filled_bytes` first.
 """
 
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from shared.domain.audience.audiences import normal_locale
-from shared.domain.audience.column_names import column_name
+from shared.domain.audience.columns import column_name
 from shared.domain.errors import Invalid, suggest
 from shared.domain.plain_words import JSON_DEPTH, NOT_EXACT
 
 # Fast only if every `{{` has its `}}`: after the last `}}` it would scan from each `{{` to the text's end.
 _TAG = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _TAG_NAME = re.compile(r"\w+")
-
 TAG_RULE = "a tag is {{name}}, a name of letters, digits and _"
-
 NAME_CHARACTERS = 255
 LOCALE_CHARACTERS = 10
 VALUE_BYTES = 64 * 1024
@@ -31,7 +33,6 @@ KEY_BYTES = 1_024
 INTEGERS = range(-(2**63), 2**63)
 # A job's document, which MongoDB limits to 16 MB, contains copies of its templates beside its other fields.
 COPIES_BYTES = 8 * 2**20
-
 _SHOWN_CHARACTERS = 64
 _SHOWN_TAGS = 10
 _TOO_DEEP = f"nested more than {JSON_DEPTH} deep"
@@ -271,3 +272,135 @@ def _text_fault(text: str, most: int) -> str:
 def dumps(value: Any) -> str:
     """Compact JSON without line breaks and with minimal escaping."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+BAD_CONTEXT = "bad-context"  # a tag's value is an object or an array
+BAD_TEMPLATE = "bad-template"  # a tag is never closed
+
+
+class Unrenderable(Exception):
+    """No recipient of this template can be served; `reason` is the key that counts them."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def filled_body(template: Template, context: Mapping[str, Any]) -> dict[str, Any]:
+    """The template's body with the context, over its defaults, in place of the tags in its texts and keys. A number or
+    a boolean is written as in JSON; null or a missing value leaves nothing. `Unrenderable`: a tag's value is an object
+    or an array (`bad-context`), or a tag never ends (`bad-template`)."""
+    values = {**template.defaults, **context}
+    return {_fill_text(key, values): _fill_value(inner, values) for key, inner in template.body.items()}
+
+
+def filled_bytes(template: Template, context: Mapping[str, Any]) -> int:
+    """The bytes of `filled_body` as compact JSON, from the tags and the lengths of their values. The true size is
+    smaller if several keys of an object become the same."""
+    values = {**template.defaults, **context}
+    grown: dict[str, int] = {}
+    size = len(dumps(template.body).encode())
+    for text in texts_of(template.body):
+        if has_open_tag(text):
+            raise Unrenderable(BAD_TEMPLATE)
+        for tag, times in Counter(tags_of(text)).items():
+            if tag not in grown:
+                grown[tag] = _written_bytes(_tag_text(values.get(tag))) - _written_bytes(f"{{{{{tag}}}}}")
+            size += times * grown[tag]
+    return size
+
+
+def check_tags(templates: Iterable[Template], context: Mapping[str, Any]) -> None:
+    """Raise `Invalid` for the first template with tags without a value in the context or a default, because they would
+    leave gaps. `null` is a value."""
+    for template in templates:
+        known = template.defaults.keys() | context.keys()
+        tags = {tag for text in texts_of(template.body) for tag in tags_of(text)}
+        if unfilled := sorted(tags - known):
+            place = f"{template.name!r} in {template.locale!r}: context and defaults have no value for"
+            raise Invalid(f"invalid template: {place} {list_tags(unfilled, known)}", field="context")
+
+
+def check_filled(
+    templates: Iterable[Template], context: Mapping[str, Any], metadata: Mapping[str, Any], *, most: int, field: str
+) -> None:
+    """Raise `Invalid` for the first template whose records would all have more than `most` bytes."""
+    around = len(dumps(metadata).encode()) if metadata else 0
+    for template in templates:
+        try:
+            size = filled_bytes(template, context) + around
+        except Unrenderable:
+            continue  # it makes no record, and a preview says so
+        if size > most:
+            fault = f"the template {template.name!r} in {template.locale!r} makes records of {size:,} bytes or more"
+            raise Invalid(f"invalid {field}: {fault}, {most:,} are allowed", field=field)
+
+
+def _fill_value(value: Any, values: Mapping[str, Any]) -> Any:
+    match value:
+        case str():
+            return _fill_text(value, values)
+        case dict():
+            return {_fill_text(key, values): _fill_value(inner, values) for key, inner in value.items()}
+        case list():
+            return [_fill_value(inner, values) for inner in value]
+        case _:
+            return value
+
+
+def _fill_text(text: str, values: Mapping[str, Any]) -> str:
+    if has_open_tag(text):
+        raise Unrenderable(BAD_TEMPLATE)
+    return fill(text, lambda tag: _tag_text(values.get(tag)))
+
+
+def _tag_text(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case str():
+            return value
+        case dict() | list():
+            raise Unrenderable(BAD_CONTEXT)
+        case _:
+            return dumps(value)
+
+
+def _written_bytes(text: str) -> int:
+    return len(dumps(text).encode()) - len('""')
+
+
+class Trial(Struct, frozen=True, kw_only=True):
+    """The filled body, or the `fault` and its `field`, as in `body.alert.title`. `valueless` tags have no value and
+    leave gaps."""
+
+    body: dict[str, Any] | None = None
+    size: int = 0
+    fault: str = ""
+    field: str = ""
+    valueless: tuple[str, ...] = ()
+
+
+def try_template(template: Template, context: Mapping[str, Any], *, most: int, lenient: bool = False) -> Trial:
+    """Fill the template, unless that makes more than `most` bytes. In linear time."""
+    name, locale, body, defaults = template.name, template.locale, template.body, template.defaults
+    try:
+        check_template(name=name, locale=locale, body=body, defaults=defaults, lenient=lenient)
+        check_json("context", context)
+        size = filled_bytes(template, context)
+    except Invalid as error:
+        return Trial(fault=error.reason, field=error.field or "")
+    except Unrenderable as error:
+        values = {**defaults, **context}
+        tags = (tag for text in texts_of(template.body) for tag in tags_of(text))
+        tag = next((tag for tag in tags if isinstance(values.get(tag), dict | list)), "")
+        return Trial(fault=f"{error.reason}: the tag {tag!r} stands for an object or an array", field=f"context.{tag}")
+    if size > most:
+        return Trial(fault=f"too-large: the text has {size:,} bytes, {most:,} are allowed", field="body", size=size)
+    return Trial(body=filled_body(template, context), size=size, valueless=valueless_tags(template, context))
+
+
+def valueless_tags(template: Template, context: Mapping[str, Any]) -> tuple[str, ...]:
+    values = {**template.defaults, **context}
+    tags = {tag for text in texts_of(template.body) for tag in tags_of(text)}
+    return tuple(sorted(tag for tag in tags if values.get(tag) is None))

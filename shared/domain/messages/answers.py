@@ -1,9 +1,19 @@
-"""A provider's answers to a call, in the words of all kinds of providers."""
+"""Channels, by which messages reach recipients, and a provider's answers to a call, in the words of all its kinds."""
 
 from datetime import timedelta
 from enum import StrEnum
 
 from msgspec import Struct
+
+
+class Channel(StrEnum):
+    """The kind of a provider's addresses."""
+
+    MAIL = "mail"  # a mailbox: name@example.com
+    SMS = "sms"  # a phone number in the form of E.164: +6591234567
+    PUSH = "push"  # the token of a device
+    OTHER = "other"  # the provider's own kind of address
+
 
 DETAIL_CHARACTERS = 255
 
@@ -40,7 +50,6 @@ ADDRESS_AT_FAULT = frozenset(
     }
 )
 """The reasons after which a recipient is never tried again."""
-
 NEVER_IN_TIME = frozenset({Reason.EXPIRED, Reason.CANCELLED, Reason.OTHER})
 """The reasons of uncalled messages that say nothing about the recipient."""
 

@@ -1,15 +1,15 @@
-"""Credentials: the provider accounts of jobs.
+"""Credentials: the provider accounts of jobs, what each does at a moment, and the mail about a refused login.
 
     active ──operator──> suspended ──operator──> active
     active ──the provider refuses the login──> rejected ──new secret, operator──> active
                                                     └──operator──> suspended
 
-A credential belongs to an app and may be shared with others, which use it but cannot change it. Its rate holds for all
-of them together. Only an active credential sends; jobs of others wait.
+A credential belongs to an app and may be shared with others, which use it but cannot change it. Its rate holds for
+all of them together. Only an active credential sends; jobs of others wait.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from math import ceil, isfinite
@@ -19,15 +19,16 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shared.domain.documents import sources
 from shared.domain.errors import Conflict, Invalid
-from shared.domain.messages.channels import Channel
-from shared.domain.messages.pacing import Pace
-from shared.domain.messages.places import Places
-from shared.domain.transitions import sources
+from shared.domain.instants import from_ms, ms, ns
+from shared.domain.jobs.mails import Letter, Mailing, clip, recipients, write_table
+from shared.domain.messages.answers import Channel
+from shared.domain.messages.pacing import Limit, Pace, effective_rate
+from shared.domain.messages.places import Places, drop_expired
 
 CREDENTIALS_OF_AN_APP = 100
 """Maximum for an app."""
-
 SMALLEST_RATE, LARGEST_RATE = 0.01, 10_000.0
 DEFAULT_RATE = 50.0
 DEFAULT_RATES: Mapping[str, float] = {"twilio": 10.0}
@@ -41,11 +42,9 @@ WHY_CHARACTERS = 1_000
 FIELD_BYTES = 64 * 1024
 SECRET_PARTS = 20
 SECRET_CHARACTERS = 16 * 1024
-
 NAME_RULE = "1 to 50 of the letters a to z, digits and '-'"
 RATE_RULE = "a number from 0.01 to 10,000, in messages a second"
 IN_FLIGHT_RULE = "an integer from 1 to 2,000"
-
 _NAME = re.compile(r"[a-z0-9-]{1,50}")
 _PART_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{0,49}")
 _FEWEST_IN_FLIGHT, _USUAL_MOST_IN_FLIGHT = 20, 1_000
@@ -279,3 +278,93 @@ def _check_recipient(recipient: str) -> None:
 def _check_size(value: Mapping[str, Any], field: str) -> None:
     if len(msgspec.json.encode(value)) > FIELD_BYTES:
         raise Invalid(f"{field} has at most {FIELD_BYTES:,} bytes as JSON", field=field)
+
+
+_QUIET_US = 2_000_000
+
+
+class WaitingJob(Struct, frozen=True):
+    """An open job of a credential: `since` when it may send, and whether it `runs`."""
+
+    key: str
+    since: datetime
+    runs: bool
+
+
+class CredentialQueue(Struct, frozen=True, kw_only=True):
+    """The queue of a credential: its open `jobs` and their uncalled `messages`. The `held` ones belong to jobs that do
+    not run now. The oldest of the others has waited since `oldest`."""
+
+    jobs: int = 0
+    messages: int = 0
+    held: int = 0
+    oldest: datetime | None = None
+
+
+class CredentialStanding(Struct, frozen=True, kw_only=True):
+    """The standing of a credential. `limited_by` is `None` if it sends nothing; `hold_until` is `None` without a pause
+    of the provider's."""
+
+    effective_rate: float
+    limited_by: Limit | None
+    hold_until: datetime | None
+    queue: CredentialQueue
+
+
+def queue_of(jobs: Sequence[WaitingJob], unsent: Mapping[str, int]) -> CredentialQueue:
+    left = {job.key: unsent.get(job.key, 0) for job in jobs}
+    return CredentialQueue(
+        jobs=len(jobs),
+        messages=sum(left.values()),
+        held=sum(left[job.key] for job in jobs if not job.runs),
+        oldest=min((job.since for job in jobs if job.runs and left[job.key]), default=None),
+    )
+
+
+def standing_at(traffic: Traffic, queue: CredentialQueue, now: datetime) -> CredentialStanding:
+    now_us, hold = ms(now) * 1_000, from_ms(-(-traffic.pace.hold_until_us // 1_000))
+    return CredentialStanding(
+        effective_rate=effective_rate(traffic.pace, traffic.rate, now_us) if traffic.flows else 0.0,
+        limited_by=_limit_at(traffic, queue, now_us) if traffic.flows else None,
+        hold_until=hold if hold > now else None,
+        queue=queue,
+    )
+
+
+def _limit_at(traffic: Traffic, queue: CredentialQueue, now_us: int) -> Limit:
+    """The present limit. The limits that workers report count while their places do."""
+    if queue.messages == queue.held:
+        return Limit.WORK
+    pace, told = traffic.pace, {place.limit for place in drop_expired(traffic.places, now_us)}
+    if Limit.CLOCK in told or pace.free_us > now_us:
+        return Limit.CLOCK
+    if pace.hold_until_us > now_us or pace.share_at(now_us) < 1:
+        return Limit.PROVIDER
+    if Limit.IN_FLIGHT in told:
+        return Limit.IN_FLIGHT
+    interval_us = int(1_000_000 / traffic.rate)
+    if told == {Limit.WORK} or pace.last_us + interval_us + _QUIET_US < now_us:
+        return Limit.WORK
+    return Limit.RATE
+
+
+def write_rejection(credential: Credential, app_name: str, mailing: Mailing) -> Letter | None:
+    """The mail about a rejected credential; `None` if it has no recipients. It shows nothing of the secret."""
+    to = recipients(credential.created_by, mailing)
+    if not to:
+        return None
+    facts = {
+        "App": app_name,
+        "Credential": credential.name,
+        "Kind": credential.kind,
+        "Provider says": credential.why,
+        "Written by": mailing.host,
+    }
+    text = "\n\n".join([
+        clip(f"The provider refuses the login of the credential {credential.name} of {app_name}."),
+        write_table(facts),
+        "Its jobs wait, and nothing of them is lost. They go on once it has a secret that the provider takes:",
+        clip(f"  carillon credentials secret {credential.name} @secret.json --app {app_name}"),
+    ])  # fmt: skip
+    id_ = f"credential-{credential.id}.rejected.{ns(credential.updated_at)}@{mailing.domain}"
+    return Letter(id_, to, "Credential rejected by its provider", text + "\n")

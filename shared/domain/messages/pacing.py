@@ -1,40 +1,110 @@
 """Pacing: the instants at which the calls of one provider account begin, so that its rate is never exceeded.
 
-A worker *reserves* a grant: evenly spaced instants of the near future, at most a second's worth. The account's `Pace`
-holds the last instant that was granted, and is stored by compare-and-set on `seq`. So no instant is granted twice, and
-a worker that dies with a grant leaves it unused. A call begins at its instant or up to `late_us` after it. Otherwise
-the instant is lost: workers never catch up, so there are no bursts. Several workers of a fast account share `Block`s of
-instants.
+A worker *reserves* a grant: evenly spaced instants of the near future, at most a second's worth. The account's
+`Pace` holds the last instant that was granted, and is stored by compare-and-set on `seq`. So no instant is granted
+twice, and a worker that dies with a grant leaves it unused. A call begins at its instant or up to `late_us` after
+it. Otherwise the instant is lost: workers never catch up, so there are no bursts.
 
-The interval is (1 s + guard) / rate. The guard is the sum of the lateness of a call (`late_us`), the difference of two
-processes' clocks (`clock_us`), and the variation of the way to the provider (`network_us`). So the calls that a
+Several workers of a fast account share a *block* of instants: a worker that cannot make all of the account's calls
+takes some of its columns. If there are eight columns, each is every eighth instant. So several workers call at the
+same time, each at different instants, and the intervals between calls stay the same.
+
+The interval is (1 s + guard) / rate. The guard is the sum of the lateness of a call (`late_us`), the difference of
+two processes' clocks (`clock_us`), and the variation of the way to the provider (`network_us`). So the calls that a
 provider sees within one second were due within 1 s + guard, and these are at most the rate, rounded up.
 
-All times are the database's, in microseconds since 1970, by the clock that the pace names (`clock_changes`).
+All times are the database's, in microseconds since 1970, by the clock that the pace names (`adopt`).
 """
 
+from datetime import timedelta
 from enum import StrEnum
 from math import ceil, inf
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.domain.messages.blocks import Block, Columns, width_of
-
 _SECOND = 1_000_000
+_COLUMN_RATE = 320
+_FEWEST_COLUMNS, _MOST_COLUMNS = 8, 32
+# Columns are taken in this order, so that those of one worker are far apart: 0, 16, 8, 24 and so on.
+_SPREAD = tuple(sum(1 << (4 - bit) for bit in range(5) if place >> bit & 1) for place in range(_MOST_COLUMNS))
+
+
+def width_of(interval_us: int) -> int:
+    """The number of columns of a block (8, 16 or 32), so that any worker can keep up with one column."""
+    width = _FEWEST_COLUMNS
+    while width < _MOST_COLUMNS and width * interval_us * _COLUMN_RATE < _SECOND:
+        width *= 2
+    return width
+
+
+class Block(Struct, frozen=True, kw_only=True):
+    """`rows` of instants, one for each column. The first instant is at `first_us`, and the interval is `interval_us`.
+    `taken` has a bit for each column that a worker holds."""
+
+    first_us: int
+    interval_us: int
+    rows: int
+    taken: int = 0
+
+    @property
+    def width(self) -> int:
+        return width_of(self.interval_us)
+
+    @property
+    def row_us(self) -> int:
+        """The interval between two instants of one column."""
+        return self.width * self.interval_us
+
+    @property
+    def last_us(self) -> int:
+        return self.first_us + self.rows * self.row_us - self.interval_us
+
+    def take(self, wanted: int, count: int, *, from_us: int) -> tuple["Block", "Columns"] | None:
+        """Up to `wanted` free columns, from the first row at or after `from_us`, and no more than `count` instants
+        need."""
+        free = [column for column in _SPREAD if column < self.width and not self.taken >> column & 1]
+        over = max(-(-(from_us - self.first_us) // self.row_us), 0)
+        if not free or over >= self.rows:
+            return None
+        mine = sorted(free[: min(wanted, -(-count // (self.rows - over)))])
+        taken = self.taken | sum(1 << column for column in mine)
+        return replace(self, taken=taken), Columns(
+            self.first_us + over * self.row_us, self.interval_us, self.rows - over, tuple(mine)
+        )
+
+
+class Columns(Struct, frozen=True):
+    """Columns of a block, from the row at `first_us` on."""
+
+    first_us: int
+    interval_us: int
+    rows: int
+    columns: tuple[int, ...]
+
+    def instant(self, index: int) -> int:
+        row, place = divmod(index, len(self.columns))
+        return self.first_us + (row * width_of(self.interval_us) + self.columns[place]) * self.interval_us
+
+    @property
+    def spacing_us(self) -> int:
+        """The average interval of these instants."""
+        return width_of(self.interval_us) * self.interval_us // len(self.columns)
+
+    @property
+    def count(self) -> int:
+        return self.rows * len(self.columns)
+
 
 HORIZON_US = _SECOND // 2
 FARTHEST_US = 10 * _SECOND
 """No grant begins more than `HORIZON_US` or one interval ahead, and none more than `FARTHEST_US`."""
-
 BEHIND_US = _SECOND // 5
 """A batch behind another one reserves this much later. A worker asks for its next instants within 100 ms, so the first
 batch has asked by then."""
-
 FIRST_IN_LINE_US = 3 * _SECOND // 2
 """The lead of the grants of the sender that is first in line: after any other grant, which is at most a second long.
 They end within `FIRST_IN_LINE_US` and half a second."""
-
 # A grant of a fast account is shorter than a second, so that one batch can record messages while another one calls.
 _MOST_INSTANTS = 500
 # With single messages, grants are short and begin soon, because a single message waits for the end of earlier grants.
@@ -44,7 +114,6 @@ _SINGLES_EXPECTED_US = 60 * _SECOND
 _LONGEST_ROW_US = _SECOND // 20
 SMALLEST_SHARE = 1 / 64
 """The smallest share of its rate to which an account is slowed."""
-
 _RECOVERY_US = 10 * _SECOND
 _RECOVERED = 0.1
 LONGEST_PAUSE_US = 86_400 * _SECOND
@@ -215,3 +284,27 @@ def give_back(pace: Pace, grant: Grant, *, used: int) -> Pace | None:
 
 def _horizon_us(interval: int, *, is_short: bool = False) -> int:
     return min(max(_SHORT_HORIZON_US if is_short else HORIZON_US, interval), FARTHEST_US)
+
+
+_MICROSECOND = timedelta(microseconds=1)
+_LONGEST_HOLD_US = 60 * _SECOND
+
+
+def slow_down(pace: Pace, *, began_us: int, now_us: int, retry_after: timedelta | None) -> Pace:
+    """The pace after the provider said that a call, which began at `began_us`, came too fast. Only a call after the
+    pause shows that the pause was too short, or the rate still too high. Earlier calls were granted before the first
+    refusal was known: they no longer change the share, but a longer pause of the provider's counts."""
+    strikes = 0 if pace.share_at(now_us) >= 1 else pace.strikes
+    is_news = began_us >= pace.hold_until_us or not strikes
+    strikes += is_news
+    pause_us = min(_SECOND << (strikes - 1), _LONGEST_HOLD_US) if retry_after is None else retry_after // _MICROSECOND
+    pause_us = min(max(pause_us, _SECOND), LONGEST_PAUSE_US)
+    held = replace(pace, seq=pace.seq + 1, hold_until_us=max(pace.hold_until_us, now_us + pause_us))
+    if not is_news:
+        return held
+    return replace(held, share=max(pace.share_at(now_us) / 2, SMALLEST_SHARE), slowed_us=now_us, strikes=strikes)
+
+
+def lift(pace: Pace) -> Pace:
+    """The pace without the provider's pause, which a caller knows to be over. A slowed rate stays slowed."""
+    return replace(pace, seq=pace.seq + 1, hold_until_us=0)

@@ -13,7 +13,7 @@ Each place also limits the `calls` of its worker, so that `max_in_flight` holds 
 with each message of the batch: a late worker whose place was taken over can neither reserve by it nor give it up.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import ceil
 
 from msgspec import Struct
@@ -27,10 +27,8 @@ _FEWEST, _MOST = 2, 10
 _MOST_ENDING = 32
 _BATCH_SECONDS = 60
 _SMALLEST_BATCH, _LARGEST_BATCH = 20, 1_000
-
 Rank = tuple[float, int, str]
 """The order of an account's jobs: the used share (0 if only age counts), the creation (ns), and the key."""
-
 FIRST_IN_LINE: Rank = (-1.0, 0, "")
 """The rank of single messages."""
 
@@ -150,3 +148,18 @@ def renew(
 def place_of(places: Iterable[AccountPlace], holder: str, *, turn: int | None = None) -> AccountPlace | None:
     mine = next((place for place in places if place.holder == holder), None)
     return mine if mine is None or turn in (None, mine.turn) else None
+
+
+class Share(Struct, frozen=True):
+    """The recipients that a job has had, for each of its shares (stride scheduling)."""
+
+    had: float = 0.0
+    share: int = 1
+
+    def after(self, size: int) -> "Share":
+        return replace(self, had=self.had + size / self.share)
+
+
+def join(running: Sequence[Share]) -> float:
+    """The used share of a job that begins now: the smallest of the others, so that it has nothing to catch up."""
+    return min((one.had for one in running), default=0.0)

@@ -1,17 +1,23 @@
-"""Single messages: a request sends one to one recipient, at once or at an instant.
+"""Single messages: a request sends one to one recipient, at once or at an instant. And the tasks of all messages.
 
 Such a message has an entry in the ledger, which also contains the request (`SingleWish`). Until it is sent it is
 *pending*, and workers find it by that. Workers look at it when `due`, which moves with each retry.
 
-One worker at a time sends a credential's single messages: the owner of its *lease*. A caller with a new message raises
-the lease's `wanted`. A worker that releases the lease and finds `wanted` raised looks once more.
+One worker at a time sends a credential's single messages: the owner of its *lease*. A caller with a new message
+raises the lease's `wanted`. A worker that releases the lease and finds `wanted` raised looks once more.
+
+    credential/<id>                     an occurrence that feeds a credential
+    message/<id of the credential>      an occurrence that sends its single messages
 """
 
 from datetime import datetime, timedelta
+from typing import ClassVar
 
 from msgspec import Struct
 
-from shared.domain.messages.channels import Channel
+from shared.domain.jobs.jobs import SendBatch
+from shared.domain.messages.answers import Channel
+from shared.domain.tasks import RetriedTask
 
 SILENCE = timedelta(seconds=10)
 """A worker that has shown no sign for this long has lost the lease."""
@@ -50,3 +56,45 @@ class SendLease(Struct, frozen=True, kw_only=True):
 
     def is_held(self, now: datetime) -> bool:
         return bool(self.owner) and self.changed_at is not None and now - self.changed_at < SILENCE
+
+
+CREDENTIAL = "credential"
+SINGLES = "message"
+
+
+def credential_owner(credential_id: str) -> str:
+    return f"{CREDENTIAL}/{credential_id}"
+
+
+def read_credential_owner(owner: str) -> str:
+    return _read(owner, CREDENTIAL)
+
+
+def singles_owner(credential_id: str) -> str:
+    return f"{SINGLES}/{credential_id}"
+
+
+def read_singles_owner(owner: str) -> str:
+    return _read(owner, SINGLES)
+
+
+def _read(owner: str, kind: str) -> str:
+    known, _, credential_id = owner.partition("/")
+    if known != kind:
+        raise ValueError(f"not the owner of a {kind}: {owner!r}")
+    return credential_id
+
+
+MESSAGE_QUEUE = "message.batch"
+SINGLE_QUEUE = "message.single"
+
+
+class SendMessages(SendBatch, frozen=True, tag="messages"):
+    """Send the open messages of a batch by its job's credential, if it still has this turn."""
+
+    queue: ClassVar[str] = MESSAGE_QUEUE
+
+
+class SendSingles(RetriedTask, frozen=True, tag="singles"):
+    queue: ClassVar[str] = SINGLE_QUEUE
+    credential_id: str

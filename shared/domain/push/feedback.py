@@ -13,8 +13,8 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from shared.domain.documents import Position
 from shared.domain.jobs.batches import OTHER
-from shared.domain.positions import Position
 
 ACK = "ack"
 MAX_OUTCOME_CHARACTERS = 64

@@ -1,22 +1,26 @@
-"""Records: the messages on Kafka for one device, for each push service, in the published Marathon's form.
+"""Records: the messages on Kafka for one device, for each push service, in the published Marathon's form; their sizes
+and topics.
 
-Records differ in three places only: the token, the message id and the user id. So a shape is a plain dictionary with a
-`Slot` in each of these places. It becomes a `Frame` of JSON text around them, and the records of a batch are joined
-from that. `SERVICES` has an entry for each push service.
+Records differ in three places only: the token, the message id and the user id. So a shape is a plain dictionary
+with a `Slot` in each of these places. It becomes a `Frame` of JSON text around them, and the records of a batch are
+joined from that. `SERVICES` has an entry for each push service.
 
 Two things differ from Marathon on purpose, and a setting restores each (`RecordRules`). `push_expiry` is in
-milliseconds, because the receiver compares it with these and would drop every push in seconds. And `time_to_live` is a
-duration, not an instant.
+milliseconds, because the receiver compares it with these and would drop every push in seconds. And `time_to_live`
+is a duration, not an instant.
 """
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
+from shared.domain.accounts.apps import check_app_name
+from shared.domain.errors import Invalid
 from shared.domain.jobs.jobs import Job
-from shared.domain.jobs.templates import dumps
+from shared.domain.jobs.templates import Template, Unrenderable, dumps, filled_bytes
 
 SECOND = 1_000_000_000
 LONGEST_TIME_TO_LIVE = 2_419_200
@@ -95,7 +99,6 @@ def gcm_fields(push: Push) -> dict[str, Any]:
 
 APNS = "apns"
 GCM = "gcm"
-
 SERVICES: dict[str, PushService] = {
     APNS: PushService(fields=apns_fields, token_characters=64, platform="iOS"),
     GCM: PushService(fields=gcm_fields, token_characters=152, platform="Android"),
@@ -165,3 +168,49 @@ def _pieces(value: Any) -> Iterator[str | Slot]:
             yield "}" if value else "{}"
         case _:
             yield dumps(value)
+
+
+# The bytes around a body: keys, ids, the token and the user id.
+_ENVELOPE_BYTES = 600
+# A batch is rendered as a whole, and several are in flight: large records make small batches.
+_BATCH_BYTES = 8_000_000
+
+
+def fitting_records(job: Job) -> int:
+    """The maximum of the job's records in a batch, which is limited in bytes."""
+    return max(1, _BATCH_BYTES // largest_record_bytes(job))
+
+
+def largest_record_bytes(job: Job) -> int:
+    """The approximate size of the largest record of the job's templates, with its constant parts and a device's own."""
+    bodies = [_body_bytes(template, job.context) for template in job.plan.templates]
+    return max(bodies, default=0) + len(dumps(job.metadata).encode()) + _ENVELOPE_BYTES
+
+
+def _body_bytes(template: Template, context: Mapping[str, Any]) -> int:
+    try:
+        return filled_bytes(template, context)
+    except Unrenderable:
+        return 0
+
+
+MAX_TOPIC_CHARACTERS = 249
+_TOPIC = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def topic_name(template: str, app_name: str, service: str) -> str:
+    """The topic of an app and a service: they fill the two `%s` of the template, or of the service's own one, in that
+    order."""
+    check_app_name(app_name)
+    parts = (SERVICES[service].topic_template or template).split("%s")
+    name = f"{app_name.join(parts[:2])}{service}{parts[-1]}"
+    if len(parts) != 3 or len(name) > MAX_TOPIC_CHARACTERS or not _TOPIC.fullmatch(name):
+        rule = f"needs exactly two %s and makes up to {MAX_TOPIC_CHARACTERS} letters, digits, '.', '-' and '_'"
+        raise Invalid(f"the topic template {rule}", field="topic_template", value=template)
+    return name
+
+
+def topic_pattern(template: str) -> str:
+    """A regular expression for all topic names that `topic_name` makes from this template."""
+    templates = {service.topic_template or template for service in SERVICES.values()}
+    return "|".join(".+".join(map(re.escape, template.split("%s"))) for template in sorted(templates))

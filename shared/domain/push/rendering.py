@@ -1,19 +1,18 @@
 """Rendering: from a job's templates and a batch's devices to records.
 
-A tag has one value for the whole job, so a body is filled once per template and locale, never per device. The rest, per
-device, is one text with its token, message id and user id. Values are data: the JSON is made after they are in place,
-so quotes, line breaks and even `{{` inside a value are kept.
+A tag has one value for the whole job, so a body is filled once per template and locale, never per device. The rest,
+per device, is one text with its token, message id and user id. Values are data: the JSON is made after they are in
+place, so quotes, line breaks and even `{{` inside a value are kept.
 
-Devices come in columns, and each step handles a column. An exceptional value (a text that needs escaping, a seq_id that
-several devices share) is corrected for its device alone.
-
-Each device ends in one of three ways, and the receipt counts all: a record (`sent`), no token (`skipped`), or a reason
-why there is no record (`failed`). No device prevents the others from being sent.
+Devices come in columns, and each step handles a column. An exceptional value (a text that needs escaping, a seq_id
+that several devices share) is corrected for its device alone.
 """
 
+from binascii import hexlify
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from hashlib import shake_128
 from itertools import chain, compress
 from typing import Any
 
@@ -21,20 +20,88 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from shared.domain.audience.devices import Devices
+from shared.domain.audience.devices import Devices, Keys
 from shared.domain.instants import ns
 from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.filling import Unrenderable, filled_body, filled_bytes
 from shared.domain.jobs.jobs import Job
-from shared.domain.jobs.templates import Template, find_locale, places_by_locale
-from shared.domain.push import fanout, records
-from shared.domain.push.columns import escape_texts, message_ids
-from shared.domain.push.dry_run import fake_tokens
+from shared.domain.jobs.templates import (
+    Template,
+    Unrenderable,
+    dumps,
+    filled_body,
+    filled_bytes,
+    find_locale,
+    places_by_locale,
+)
+from shared.domain.push import choices as fanout
+from shared.domain.push import records
+from shared.domain.push.choices import fake_tokens
 from shared.domain.push.records import Frame, Push, RecordRules, is_dry_run
+
+_LAST_BYTES = 6
+
+
+class MessageIds(Struct, frozen=True):
+    """Message ids in two columns: the last group of each, of 12 characters, and the text before it."""
+
+    firsts: Sequence[bytes]
+    lasts: Sequence[bytes]
+
+
+def message_ids(key: int, devices: Devices) -> MessageIds:
+    """A UUID (version 8) for each device: always the same, and unique within the job, for every `seq_id` of 64 bits.
+
+    The last group is the low 48 bits of `seq_id`; its high 16 are folded into the second group; the rest is the job's.
+    `seq_id` has no unique index, and a receiver may drop a repeated id. So the id of a device that shares its `seq_id`
+    also depends on its token and user, and not on its place, because these rows come in any order.
+    """
+    keys = devices.keys
+    firsts = [_first_groups(key, 0)] * len(keys)
+    for place in np.flatnonzero(keys >> 48).tolist():
+        firsts[place] = _first_groups(key, int(keys[place]) >> 48)
+    for place in np.flatnonzero(_are_shared(keys)).tolist():
+        own = int.from_bytes(shake_128(devices.tokens[place] + b"\0" + devices.users[place]).digest(8))
+        firsts[place] = _first_groups(key ^ own, int(keys[place]) >> 48)
+    low = keys.astype(">i8").view(np.uint8).reshape(-1, 8)[:, -_LAST_BYTES:]
+    return MessageIds(firsts, hexlify(low.tobytes(), "-", _LAST_BYTES).split(b"-"))
+
+
+def escape_texts(texts: Sequence[bytes]) -> Sequence[bytes]:
+    """Each text in the form for a JSON string, without quotes.
+
+    One look at all texts together finds those with characters to escape, which are nearly always none.
+    """
+    joined = np.frombuffer(b"".join(texts), np.uint8)
+    found = np.flatnonzero((joined < ord(" ")) | (joined == ord('"')) | (joined == ord("\\")))
+    if not found.size:
+        return texts
+    ends = np.cumsum([len(text) for text in texts])
+    escaped = list(texts)
+    for place in np.unique(np.searchsorted(ends, found, side="right")).tolist():
+        escaped[place] = dumps(texts[place].decode())[1:-1].encode()
+    return escaped
+
+
+def _are_shared(keys: Keys) -> NDArray[np.bool_]:
+    """A flag for each device whose key another device has. In ascending keys the neighbours show it."""
+    if not np.all(keys[1:] >= keys[:-1]):
+        _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
+        repeated: NDArray[np.bool_] = counts[inverse] > 1
+        return repeated
+    same = keys[1:] == keys[:-1]
+    shared = np.zeros(len(keys), np.bool_)
+    shared[1:] |= same
+    shared[:-1] |= same
+    return shared
+
+
+def _first_groups(key: int, high: int) -> bytes:
+    second = (key >> 16 ^ high) & 0xFFFF
+    return b"%08x-%04x-8%03x-%04x-" % (key >> 32, second, key >> 4 & 0xFFF, 0x8000 | key & 0x3FFF)
+
 
 DEFAULT_LOCALE = "en"
 DEFAULT_RULES = RecordRules()
-
 NO_TOKEN = "no-token"
 NO_TEMPLATE = "no-template"
 TOO_LARGE = "too-large"
@@ -53,7 +120,6 @@ class Rendered(Struct, frozen=True):
 # Filled bodies that a renderer keeps: those of any usual job, but not a thousand of a megabyte each.
 _KEPT_BYTES = 32_000_000
 _NONE = -1
-
 _Choices = NDArray[np.int64]
 """The place of each device's template among the job's, `_NONE` if it has none."""
 

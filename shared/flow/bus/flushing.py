@@ -8,41 +8,193 @@ queue is woken at least once for what a flush added.
 """
 
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import assert_never
 
 import structlog
+from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.domain.bus.folding import FOLD_LIMITS, BusFold, FoldLimits, LogEntry, fold
-from shared.domain.bus.notices import notices_of_gaps
+from shared.domain.bus.folding import FOLD_LIMITS, BusFold, DividedEvent, FoldLimits, LogEntry, fold, read_entries
+from shared.domain.bus.notices import LogGap, notices_of_gaps
 from shared.domain.bus.subscriptions import subscription_of
 from shared.domain.bus.wake_ups import Wake
+from shared.domain.documents import Position
 from shared.domain.errors import Unavailable
 from shared.domain.instants import ms
-from shared.flow.bus.reading import LogPositions
-from shared.flow.bus.registry import Registry
-from shared.runtime.bounded_labels import BoundedLabels
+from shared.flow.bus.topics import Registry
 from shared.runtime.faults import fault
 from shared.runtime.loops import Swept
-from shared.runtime.metrics import BUS_EVENTS_ADDED, BUS_FLUSHES, BUS_RECORDS_SKIPPED
+from shared.runtime.metrics import (
+    BUS_EVENTS_ADDED,
+    BUS_EVENTS_LOST,
+    BUS_FLUSHES,
+    BUS_RECORDS_SKIPPED,
+    OTHER,
+    BoundedLabels,
+)
 from shared.runtime.tracing import root
 from shared.store import Store
-from shared.store.bus.flushes import BusFlush, FlushResult, PositionMove
+from shared.store.bus.log import BusFlush, FlushResult, LogPosition, PositionMove
+from shared.store.transactions import OwnSession
+from shared.stream.reading import Chunk
 
 log = structlog.get_logger(__name__)
+
+
+class PartitionReading(Struct, frozen=True):
+    """The position of a partition: `stands` is stored, `begun` is the same in the log that is read now. `is_new`:
+    nothing of this log was read yet, and another log was read before."""
+
+    stands: LogPosition
+    begun: Position
+    is_new: bool = False
+
+    @classmethod
+    def begin(cls, stands: LogPosition, log_id: str) -> "PartitionReading":
+        """Begin in this log. Raises `Unavailable` for a log that was replaced by another."""
+        begun = stands.position.begin(log_id)
+        return cls(stands, begun, is_new=len(begun.left) > len(stands.position.left))
+
+
+class LogPositions:
+    """The positions of one reader and its session. `begins_at_end`: skip the existing records of a log that replaces
+    another."""
+
+    def __init__(self, store: Store, *, begins_at_end: bool = False) -> None:
+        self._store = store
+        self._begins_at_end = begins_at_end
+        self._session: OwnSession | None = None
+        self._readings: dict[str, PartitionReading] = {}
+        self._logs: dict[str, str] = {}
+        self._ends: Mapping[str, int] = {}
+        self._passed_over: dict[str, int] = {}
+        self._gaps: dict[str, LogGap] = {}
+
+    @property
+    def session(self) -> OwnSession:
+        """The session in which this reader flushes."""
+        if self._session is None:
+            self._session = self._store.bus_flushes.open_session()
+        return self._session
+
+    def __getitem__(self, partition: str) -> PartitionReading:
+        return self._readings[partition]
+
+    @property
+    def begun(self) -> dict[str, DividedEvent]:
+        """Events that are partly in the queues, by partition."""
+        return {
+            name: DividedEvent(reading.begun.offset, reading.stands.upto)
+            for name, reading in self._readings.items()
+            if reading.stands.upto and not reading.is_new
+        }
+
+    async def take_over(self, logs: Mapping[str, str]) -> Mapping[str, int]:
+        """Take these partitions over, each with the id of its log; returns the offsets to read from. Raises
+        `Unavailable` also if a log was replaced: the next try may see the new one."""
+        await self._store.bus_flushes.take_over(logs, self.session)
+        self._logs |= logs
+        self._passed_over = {name: upto for name, upto in self._passed_over.items() if name not in logs}
+        return await self.read_again(logs)
+
+    async def read_again(self, partitions: Collection[str]) -> Mapping[str, int]:
+        """Read the stored positions of these partitions again; returns the offsets to read from."""
+        stored = await self._store.bus_flushes.read_positions(list(partitions))
+        self._readings |= {
+            name: PartitionReading.begin(stored.get(name, LogPosition()), self._logs[name]) for name in partitions
+        }
+        self._forget_gaps(partitions)  # they are found again
+        log.info("positions of the log read", partitions=len(partitions))
+        return self.read_on(partitions)
+
+    def read_on(self, partitions: Collection[str]) -> dict[str, int]:
+        """The offsets to read from."""
+        return {name: self._readings[name].begun.offset for name in partitions}
+
+    def move(self, reached: Mapping[str, LogPosition]) -> None:
+        """Note positions that were stored."""
+        self._readings |= {name: PartitionReading(at, at.position) for name, at in reached.items()}
+        self._forget_gaps(reached)
+
+    def gaps_before(self, partitions: Collection[str]) -> list[LogGap]:
+        """The gaps in these partitions, which the next flush passes."""
+        return [gap for name, gap in self._gaps.items() if name in partitions]
+
+    def note_ends(self, ends: Mapping[str, int]) -> None:
+        """Note where partitions end: records before the end of a new log may be skipped."""
+        self._ends = ends
+        if self._begins_at_end:
+            new = {name: end for name, end in ends.items() if name in self._readings and self._readings[name].is_new}
+            self._passed_over = new | self._passed_over
+
+    def read_chunk(self, chunk: Chunk) -> list[LogEntry]:
+        """The entries of a chunk that count. Reports records that are lost or skipped."""
+        partition = chunk.partition
+        self._look_for_end(chunk)
+        reading, begins = self._readings[partition], self._passed_over.get(partition, 0)
+        self._look_for_loss(reading, chunk)
+        entries = read_entries(partition, chunk.values, chunk.offsets, chunk.next)
+        if chunk.first >= begins:
+            if not reading.is_new:
+                self._passed_over.pop(partition, None)
+            return entries
+        wanted = [entry for entry in entries if entry.offset >= begins]
+        _tell_loss(len(entries) - len(wanted))
+        # The first flush moves the position there, so that the next process begins there too.
+        passed = [replace(entries[0], event=None, next=begins)] if reading.is_new else []
+        return passed + wanted
+
+    def _look_for_end(self, chunk: Chunk) -> None:
+        """If the log ends before the position, begin at its start: another log has taken its place under the same
+        id."""
+        partition, reading = chunk.partition, self._readings[chunk.partition]
+        if self._passed_over.get(partition, 0) > chunk.first or chunk.first >= reading.begun.offset:
+            return
+        self._readings[partition] = PartitionReading(reading.stands, replace(reading.begun, offset=0), is_new=True)
+        if self._begins_at_end:
+            self._passed_over[partition] = max(self._ends.get(partition, 0), chunk.next)
+
+    def _look_for_loss(self, reading: PartitionReading, chunk: Chunk) -> None:
+        stood = reading.stands.position.offset
+        if reading.is_new:
+            log.warning("the log of the bus is another one", partition=chunk.partition, stood=stood)
+            # It is not known how much of the old log was unread; at least one loss has to show.
+            _tell_loss(max(chunk.first, 1))
+            passed_over = max(self._passed_over.get(chunk.partition, 0) - chunk.first, 0)
+            self._gaps[chunk.partition] = LogGap(max(chunk.first, 1) + passed_over, is_new_log=True)
+        elif reading.stands.flush and chunk.first > reading.begun.offset:
+            log.warning("the log of the bus has lost records", partition=chunk.partition, stood=stood, next=chunk.first)
+            _tell_loss(chunk.first - reading.begun.offset)
+            self._gaps[chunk.partition] = LogGap(chunk.first - reading.begun.offset)
+
+    def _forget_gaps(self, partitions: Collection[str]) -> None:
+        for name in partitions:
+            self._gaps.pop(name, None)
+
+    def count_lag(self, ends: Mapping[str, int]) -> int:
+        """The number of records between these positions and the ends."""
+        known = self._readings
+        return sum(max(end - known[name].begun.offset, 0) for name, end in ends.items() if name in known)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+
+def _tell_loss(events: int) -> None:
+    BUS_EVENTS_LOST.labels(OTHER, "log").inc(events)
+
 
 _ID_BYTES = 12
 _UNWOKEN_AFTER = timedelta(seconds=5)
 _WOKEN_AT_ONCE = 20
-
 _OUTCOMES = {
     FlushResult.STORED: "stored",
     FlushResult.OUTDATED: "folded_again",
     FlushResult.OVERTAKEN: "lost",
 }
-
 WakeAll = Callable[[Sequence[Wake]], Awaitable[None]]
 """Tells queues what waits in them. After `Unavailable` some may not have been told."""
 

@@ -1,16 +1,21 @@
-"""Calling a receiver: one signed POST of one delivery, through the guard for outgoing calls."""
+"""Calling a receiver: one signed POST of one delivery, through the guard for outgoing calls. A trial is one call now,
+made like a delivery; nothing is stored.
+"""
 
 import asyncio
+import secrets
 from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import structlog
 
-from shared.domain.bus.deliveries import DeliveryAttempt, EventDelivery
-from shared.domain.bus.settling import CallResult
+from shared.domain.bus.deliveries import CallResult, DeliveryAttempt, EventDelivery, make_trial
 from shared.domain.bus.subscriptions import EventSubscription
-from shared.domain.errors import Conflict, Unavailable
-from shared.flow.bus.subscription_secrets import open_secrets
+from shared.domain.errors import Conflict, TooMany, Unavailable
+from shared.flow.bus.subscriptions import Subscribing, open_secrets
 from shared.flow.time import DatabaseTime
 from shared.outgoing import Answer, Blocked, Call, Outgoing, Unreachable
 from shared.secrets import KeyRing
@@ -72,3 +77,45 @@ def _ms_since(began: float) -> int:
 
 def _retry_after(answer: Answer) -> timedelta:
     return timedelta(seconds=0 if answer.accepted else answer.retry_after_seconds or 0)
+
+
+AT_ONCE = 100
+OF_NAMESPACE = 10
+_ID_BYTES = 16
+
+
+class ReceiverTrials:
+    """Tries receivers: at most `AT_ONCE` in a process, `OF_NAMESPACE` of a namespace and one of a subscription, because
+    a call may hang until its timeout."""
+
+    def __init__(self, subscribing: Subscribing, receivers: Receivers, time: DatabaseTime) -> None:
+        self._subscribing = subscribing
+        self._receivers = receivers
+        self._time = time
+        self._tried: set[str] = set()
+        self._of_namespaces: Counter[str] = Counter()
+
+    async def try_receiver(self, namespace: str, key: str) -> DeliveryAttempt:
+        """Send a made-up event to a subscription's receiver, whatever its state and health. Raises `TooMany`."""
+        subscription = await self._subscribing.get(namespace, key)
+        now = await self._time.now()
+        with self._hold_place(subscription):
+            trial = make_trial(subscription, secrets.token_hex(_ID_BYTES), now)
+            return (await self._receivers.call(trial, subscription)).attempt
+
+    @contextmanager
+    def _hold_place(self, subscription: EventSubscription) -> Iterator[None]:
+        id, namespace = subscription.id, subscription.namespace
+        if id in self._tried:
+            raise TooMany("a test of this subscription is under way", retry_after_seconds=1)
+        if self._of_namespaces[namespace] >= OF_NAMESPACE:
+            raise TooMany(f"{OF_NAMESPACE} tests of this namespace are under way", retry_after_seconds=1)
+        if len(self._tried) >= AT_ONCE:
+            raise TooMany(f"{AT_ONCE} tests are under way in this process", retry_after_seconds=1)
+        self._tried.add(id)
+        self._of_namespaces[namespace] += 1
+        try:
+            yield
+        finally:
+            self._tried.discard(id)
+            self._of_namespaces -= Counter((namespace,))

@@ -1,18 +1,29 @@
-"""Figures of queues for people and monitors."""
+"""Figures of the bus for people and monitors: each queue, its load, and gauges of the whole."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from shared.domain.bus.backlog import Backlog
-from shared.domain.bus.cursors import Cursor
+from shared.domain.bus.cutting import Backlog
+from shared.domain.bus.deliveries import Cursor
 from shared.domain.bus.health import ReceiverHealth
+from shared.domain.bus.replays import REPLAYS_OVER, ReplayState
 from shared.domain.bus.subscriptions import EventSubscription
-from shared.domain.bus.wake_ups import FAR_AHEAD
-from shared.runtime.cached import Cached
-from shared.runtime.coalescer import Coalescer
+from shared.domain.bus.wake_ups import FAR_AHEAD, WakeStage
+from shared.runtime.cached import Cached, Coalescer
+from shared.runtime.metrics import (
+    BUS_HEALTH_POINTS,
+    BUS_NOTICE_AGE,
+    BUS_OLDEST,
+    BUS_QUEUED_DELIVERIES,
+    BUS_QUEUED_EVENTS,
+    BUS_REPLAYS,
+    BUS_WAKE_UPS,
+    MOST_LABELS,
+)
 from shared.store import Store
+from shared.stream import Stream
 
 FRESH_SECONDS = 1.0
 _AT_ONCE = 500
@@ -110,3 +121,97 @@ def _stand(cursor: Cursor, backlogs: Sequence[Backlog | None]) -> QueueStanding:
         oldest=min((backlog.oldest for backlog in waiting), default=None),
         health=cursor.health,
     )
+
+
+class Pressure(Struct, frozen=True):
+    """The load of the bus: `due` batches, `queued` events, the age of the oldest, and `log_lag` records that no fan-out
+    has read."""
+
+    due: int
+    queued: int
+    oldest_seconds: float
+    log_lag: int
+
+
+class BusPressure:
+    """Reads the load at most once a second. `now` returns the database's time; `log` is the log's topic."""
+
+    def __init__(
+        self,
+        store: Store,
+        stream: Stream,
+        standings: QueueStandings,
+        now: Callable[[], Awaitable[datetime]],
+        *,
+        log: str,
+    ) -> None:
+        self._store = store
+        self._stream = stream
+        self._standings = standings
+        self._now = now
+        self._log = log
+        self._pressure = Cached(self._read, seconds=FRESH_SECONDS)
+
+    async def read(self) -> Pressure:
+        return await self._pressure.get()
+
+    async def _read(self) -> Pressure:
+        due, backlog = await self._standings.count_due_batches(), await self._store.bus_standings.read_all()
+        spans = await self._stream.spans(self._log)
+        stored = await self._store.bus_flushes.read_positions(list(spans))
+        lag = count_lag(spans, {name: reached.position.offset for name, reached in stored.items()})
+        if backlog is None:
+            return Pressure(due, 0, 0.0, lag)
+        waited = (await self._now() - backlog.oldest).total_seconds()
+        return Pressure(due, backlog.events, max(waited, 0.0), lag)
+
+
+def count_lag(spans: Mapping[str, tuple[int, int]], reached: Mapping[str, int]) -> int:
+    """The number of records behind these positions; a partition without a position counts in full."""
+    return sum(max(end - max(begin, reached.get(name, 0)), 0) for name, (begin, end) in spans.items())
+
+
+INTERVAL_SECONDS = 60.0
+_GAUGES = (BUS_HEALTH_POINTS, BUS_OLDEST, BUS_QUEUED_DELIVERIES, BUS_QUEUED_EVENTS, BUS_REPLAYS, BUS_WAKE_UPS)
+
+
+class QueueGauges:
+    """Counts for `/metrics` of schedulers: all wake-ups, all open replays, and the queues of the first thousand
+    subscriptions. `now` returns the database's time."""
+
+    def __init__(self, store: Store, standings: QueueStandings, now: Callable[[], Awaitable[datetime]]) -> None:
+        self._store = store
+        self._standings = standings
+        self._now = now
+
+    async def read_once(self) -> None:
+        """Count once. If the store is away, the gauges are empty rather than old."""
+        try:
+            stages = await self._store.bus_wake_ups.count_stages()
+            replays = await self._store.bus_replays.count_open()
+            notice, event = await self._store.bus_notices.find_oldest(), await self._store.outbox.find_oldest()
+            standings, now = await self._read(), await self._now()
+        finally:
+            for gauge in _GAUGES:
+                gauge.clear()
+        for stage in WakeStage:
+            BUS_WAKE_UPS.labels(stage.value).set(stages.get(stage.value, 0))
+        for state in sorted(set(ReplayState) - REPLAYS_OVER):
+            BUS_REPLAYS.labels(state.value).set(replays.get(state, 0))
+        waiting = [at for at in (None if notice is None else notice.at, event) if at is not None]
+        BUS_NOTICE_AGE.set(max((now - min(waiting, default=now)).total_seconds(), 0.0))
+        for subscription_id, standing in standings.items():
+            _show(subscription_id, standing, now)
+
+    async def _read(self) -> Mapping[str, QueueStanding]:
+        subscriptions = await self._store.bus_subscriptions.page(limit=MOST_LABELS)
+        standings = await self._standings.read([subscription.queue for subscription in subscriptions])
+        return {subscription.id: standings[subscription.queue] for subscription in subscriptions}
+
+
+def _show(subscription_id: str, standing: QueueStanding, now: datetime) -> None:
+    waited = (now - standing.oldest).total_seconds() if standing.oldest is not None else 0.0
+    BUS_QUEUED_DELIVERIES.labels(subscription_id).set(standing.open_deliveries)
+    BUS_QUEUED_EVENTS.labels(subscription_id).set(standing.queued)
+    BUS_OLDEST.labels(subscription_id).set(max(waited, 0.0))
+    BUS_HEALTH_POINTS.labels(subscription_id).set(standing.health.points)

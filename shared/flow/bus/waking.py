@@ -1,8 +1,8 @@
 """Waking: tell queues what waits in them, and hand due queues to workers.
 
-A due wake-up is first handed over in the store, with a new token and a lease, then published. If the broker is away, it
-comes due again soon. If no worker takes it, the lease ends and the clock hands it over again. After three workers in a
-row have died on a wake-up, it rests, longer after each further death.
+A due wake-up is first handed over in the store, with a new token and a lease, then published. If the broker is
+away, it comes due again soon. If no worker takes it, the lease ends and the clock hands it over again. After three
+workers in a row have died on a wake-up, it rests, longer after each further death.
 
 The clock may be late by up to its tick. So the process that sets such a moment keeps a timer, and hands the wake-up
 over then if it still rests, is due and is not held by the clock. If the process dies, the clock does it.
@@ -19,24 +19,21 @@ from typing import TypeVar
 import structlog
 
 from shared.broker import Broker
-from shared.domain.bus.tasks import DeliverQueue, DeliverSlowly
-from shared.domain.bus.wake_ups import TakenWakeUp, Wake, merge_wakes, parting_pause
+from shared.domain.bus.wake_ups import DeliverQueue, DeliverSlowly, TakenWakeUp, Wake, merge_wakes, parting_pause
 from shared.domain.clock.occurrences import Occurrence
 from shared.domain.errors import Unavailable
 from shared.domain.tasks import encode
 from shared.flow.time import DatabaseTime
-from shared.runtime.coalescer import Coalescer
+from shared.runtime.cached import Coalescer
 from shared.runtime.metrics import BUS_WAKE_UPS_HANDED_AGAIN
 from shared.store import Store
 from shared.store.bus.wake_ups import WAKES_AT_ONCE, HandedWakeUp, wake_up_id
 from shared.store.clock.occurrences import fresh_token
 
 log = structlog.get_logger(__name__)
-
 _SOON = timedelta(seconds=2)
 _MOST_TIMERS, _NO_TIMERS = 10_000, timedelta.min
 _TOGETHER_SECONDS = 0.02
-
 Claimed = TypeVar("Claimed", Occurrence, TakenWakeUp)
 
 
@@ -168,3 +165,19 @@ def _divide_repeats(claimed: Sequence[Claimed]) -> list[list[Claimed]]:
         waves[count[claim.id]].append(claim)
         count[claim.id] += 1
     return waves
+
+
+class DueQueues:
+    """The clock's handler for owners of the kind `bus`."""
+
+    def __init__(self, waker: Waker) -> None:
+        self._waker = waker
+        self._hand_over = Coalescer(self._hand_over_all)
+
+    async def begin(self, occurrence: Occurrence) -> None:
+        """Hand a wake-up to a worker; the clock no longer holds it then."""
+        await self._hand_over(occurrence)
+
+    async def _hand_over_all(self, claimed: Sequence[Occurrence]) -> Sequence[None]:
+        await self._waker.hand_over(claimed)
+        return [None] * len(claimed)

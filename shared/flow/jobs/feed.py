@@ -20,13 +20,23 @@ from shared.broker import Broker
 from shared.domain.clock.occurrences import Occurrence, once
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import SLOTS, Batch
-from shared.domain.jobs.jobs import Job, Standing
-from shared.domain.jobs.owners import JobStage, batch_owner, job_owner, read_batch_owner
-from shared.domain.jobs.tasks import FinishJob, JobTask, PlanJob, SendBatch, SendMail
+from shared.domain.jobs.jobs import (
+    FinishJob,
+    Job,
+    JobStage,
+    JobTask,
+    PlanJob,
+    SendBatch,
+    SendMail,
+    Standing,
+    batch_owner,
+    job_owner,
+    read_batch_owner,
+)
 from shared.domain.tasks import encode
 from shared.flow.jobs.kinds import JobKind, JobKinds
 from shared.runtime.faults import fault
-from shared.runtime.retries import Backoff, next_delay
+from shared.runtime.loops import Backoff, next_delay
 from shared.runtime.tracing import current_trace
 from shared.store import Store
 

@@ -2,14 +2,34 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Protocol
 
 from msgspec import Struct
 
-from shared.domain.audience.named_columns import NamedColumns
+from shared.domain.audience.columns import NamedColumns
 from shared.domain.errors import Unavailable
-from shared.domain.jobs.jobs import Job
-from shared.domain.jobs.tasks import SendBatch
-from shared.flow.jobs.feeders import BatchFeeder
+from shared.domain.jobs.jobs import Job, SendBatch, Standing
+
+
+class BatchFeeder(Protocol):
+    """Publishes a kind's batches in an order of its own."""
+
+    silence: timedelta
+    """The owner of a batch counts as gone after this time without a sign."""
+
+    async def feed(self, standing: Standing) -> None:
+        """Queue all batches that may be queued now, of this job or of others that wait for the same. After
+        `Unavailable` the others stay planned."""
+
+    async def end_owner(self, owner: str) -> None:
+        """Release what the owner of a batch still holds after `silence`."""
+
+    async def drain(self, job: Job) -> None:
+        """Bring the rest of a stopped job to an end if it cannot be dropped unseen."""
+
+    async def reopen(self, job: Job) -> None:
+        """Continue to take the job up again if the process that began it died."""
 
 
 class UnknownKind(Unavailable):

@@ -40,14 +40,11 @@ from shared.domain.errors import Unavailable
 from shared.domain.instants import EPOCH
 from shared.domain.jobs.batches import Batch, BatchStatus
 from shared.domain.jobs.groups import Group
-from shared.domain.jobs.jobs import Job
-from shared.domain.jobs.owners import JobStage, batch_owner, job_owner
-from shared.domain.jobs.tasks import SPLIT_QUEUE
-from shared.flow.jobs.breaker import Breaker
+from shared.domain.jobs.jobs import SPLIT_QUEUE, Job, JobStage, batch_owner, job_owner
 from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.groups import GroupFlow
-from shared.flow.jobs.jobs import JobFlow
+from shared.flow.jobs.finish import Breaker
 from shared.flow.jobs.kinds import JobKinds, UnknownKind
+from shared.flow.jobs.moves import GroupFlow, JobFlow
 from shared.runtime.loops import Swept
 from shared.runtime.metrics import BATCH_OLDEST_QUEUED, UPKEEP_FOUND
 from shared.runtime.tracing import carry

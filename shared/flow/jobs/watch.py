@@ -1,8 +1,8 @@
 """Progress and rate of jobs, without reading all of their batches at each look.
 
-A process keeps a few numbers of each batch of the watched jobs, and reads only changes, at most once a second per job,
-however many callers look. Newer numbers replace older ones. If there are too many, the job with the oldest look is
-dropped.
+A process keeps a few numbers of each batch of the watched jobs, and reads only changes, at most once a second per
+job, however many callers look. Newer numbers replace older ones. If there are too many, the job with the oldest
+look is dropped.
 """
 
 import asyncio
@@ -16,23 +16,43 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shared.domain.instants import EPOCH
-from shared.domain.jobs.batches import Receipt
+from shared.domain.jobs.batches import Receipt, Totals
 from shared.domain.jobs.jobs import Job, with_plan
-from shared.domain.jobs.progress import WINDOW, Meter, Progress
-from shared.domain.jobs.rate_chart import RatePoint, pauses_of
-from shared.domain.jobs.sums import JobSums
-from shared.domain.jobs.totals import Totals
+from shared.domain.jobs.progress import WINDOW, JobSums, Meter, Progress, RatePoint, pauses_of
 from shared.flow.time import DatabaseTime
 from shared.store import Store
-from shared.store.jobs.batch_sums import BatchSums
+from shared.store.jobs.batches import BatchSums
+
+
+async def sum_up(store: Store, jobs: Sequence[Job]) -> dict[str, Totals]:
+    """The totals of each job by id: closed jobs as written, open jobs as of now."""
+    written = {job.id: job.totals for job in jobs if job.totals is not None}
+    unwritten = [job.key for job in jobs if job.totals is None]
+    counted = await store.batch_sums.totals(unwritten) if unwritten else {}
+    return {job.id: written.get(job.id) or with_plan(job, counted.get(job.key, Totals())) for job in jobs}
+
+
+class MoveFigures(Struct, frozen=True):
+    """The number of jobs, of their planned devices without a message, and of jobs without a complete plan. `None`: not
+    counted."""
+
+    jobs: int
+    devices_not_reached: int | None
+    unplanned: int | None
+
+
+async def sum_unsent(store: Store, jobs: Sequence[Job]) -> MoveFigures:
+    """The figures of these jobs."""
+    totals = await sum_up(store, jobs) if jobs else {}
+    left = sum(max(totals[job.id].planned - totals[job.id].done, 0) for job in jobs)
+    return MoveFigures(len(jobs), left, sum(job.plan.end is None for job in jobs))
+
 
 FRESH_SECONDS = 1.0
 MOST_BATCHES = 500_000
 """The batches that a process remembers; each job counts for a thousand more."""
-
 MOST_LISTED = 50
 """The watched jobs of one list. The totals of the others come from one query, which remembers nothing."""
-
 _BATCHES_PER_JOB = 1_000
 _OVERLAP = timedelta(seconds=5)
 """A batch may become visible later than another one with a later time."""

@@ -1,9 +1,12 @@
 """The life of credentials: a credential is stored only if its provider accepts it.
 
 A test message precedes each new credential and each new secret. If the provider accepts it, the change is stored;
-otherwise the request is refused with the provider's words. A provider that does not answer is a refusal too: it looks
-like a wrong host, and is no outage of Carillon. A secret is in the clear only between the request, or the store, and
-the provider.
+otherwise the request is refused with the provider's words. A provider that does not answer is a refusal too: it
+looks like a wrong host, and is no outage of Carillon. A secret is in the clear only between the request, or the
+store, and the provider.
+
+A pause that a provider has asked for may last a day. It is lifted if it is known to be over: the account's hold
+ends, batches that were put back until then are due, and the clock feeds the credential.
 """
 
 import secrets
@@ -16,10 +19,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shared.domain.accounts.apps import App, check_not_deleting
-from shared.domain.errors import Conflict, Invalid, NotFound, suggest
+from shared.domain.clock.occurrences import once
+from shared.domain.errors import Conflict, Invalid, NotFound, Unavailable, suggest
+from shared.domain.ids import read_uuid
 from shared.domain.instants import from_ms, ms
 from shared.domain.messages import answers
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Channel
 from shared.domain.messages.credentials import (
     CREDENTIALS_OF_AN_APP,
     WHY_CHARACTERS,
@@ -30,13 +35,70 @@ from shared.domain.messages.credentials import (
     check_secret,
     trial_content,
 )
-from shared.flow.messages.lifting import lift_pause
+from shared.domain.messages.pacing import lift
+from shared.domain.messages.singles import credential_owner, singles_owner
 from shared.outgoing import Outgoing
 from shared.providers import Provider, ProviderKind
-from shared.providers.observed import ObservedProvider
+from shared.providers.calls import ObservedProvider
 from shared.runtime.clock import Clock
 from shared.secrets import KeyRing
 from shared.store import Store
+
+log = structlog.get_logger(__name__)
+_TRIES = 20
+_JOBS = 1_000
+
+
+async def lift_pause(store: Store, credential_id: str) -> None:
+    """Send what waits for the credential as soon as its rate allows. An extra call does no harm: batches that are not
+    due yet are put back again."""
+    await _end_hold(store, credential_id)
+    for job in await store.message_jobs.find_running(credential_id, limit=_JOBS):
+        await store.message_batches.bring_forward(job.key)
+    now = await store.now()
+    owners = (credential_owner(credential_id), singles_owner(credential_id))
+    await store.occurrences.add([once(owner, str(ms(now)), now, accepted_at=now) for owner in owners])
+
+
+async def _end_hold(store: Store, credential_id: str) -> None:
+    for _ in range(_TRIES):
+        traffic = await store.credentials.get_traffic(credential_id)
+        if traffic is None or not traffic.pace.hold_until_us:
+            return
+        if await store.credentials.change_traffic(credential_id, traffic.pace.seq, lift(traffic.pace), traffic.places):
+            log.info("the pause of an account is lifted", credential=credential_id)
+            return
+    raise Unavailable("too many others change this account's pace")
+
+
+_SHOWN = 100  # characters of an unknown name
+
+
+async def find_credential(store: Store, app_id: str, written: str, *, field: str = "credential") -> Credential:
+    """The credential that is meant, which the app owns or may use. Raises `Invalid` if there is none, or several apps
+    share one with this name."""
+    found = await _find_by_id(store, app_id, written) or await store.credentials.find_named(app_id, written)
+    if found is not None:
+        return found
+    shared = await store.credentials.find_usable(app_id, written, limit=2)
+    if len(shared) > 1:
+        raise Invalid("several apps share a credential with this name: give its id", field=field, value=written)
+    if not shared:
+        own = await store.credentials.find_own(app_id, limit=CREDENTIALS_OF_AN_APP)
+        hint = suggest(written, [credential.name for credential in own])
+        reason = f"the app has no credential with the name or id {written[:_SHOWN]!r}{hint}"
+        raise Invalid(reason, field=field, value=written)
+    return shared[0]
+
+
+async def _find_by_id(store: Store, app_id: str, written: str) -> Credential | None:
+    try:
+        credential_id = read_uuid(written, field="credential")
+    except Invalid:
+        return None
+    found = await store.credentials.get(credential_id)
+    return found if found is not None and app_id in found.usable_by else None
+
 
 _SHORTEST_HIDDEN = 4
 _MASK = "…"
@@ -44,14 +106,10 @@ _PAGE = 100
 _LOOKS = 5
 _PLACES = ("host", "url", "apiUrl", "region")
 """Fields that name the server to call."""
-
 IsInUse = Callable[[str], Awaitable[bool]]
 """Returns whether an open job uses the credential with this id."""
-
 Claim = Callable[[Credential], Awaitable[Credential]]
 """Gives a draft the id under which it is to be stored."""
-
-log = structlog.get_logger(__name__)
 
 
 class Resealed(Struct, frozen=True):

@@ -2,15 +2,19 @@
 
     find the next job ──> take a place ──> queue its batch ──> publish
 
-A credential has few places (`shared.domain.messages.places`), and a batch without one is not queued. So the first in
-order goes first, whichever process feeds. If a process dies between place and batch, the place expires.
+A credential has few places (`shared.domain.messages.places`), and a batch without one is not queued. So the first
+in order goes first, whichever process feeds. If a process dies between place and batch, the place expires.
+
+Dry runs call no provider, so they need no place.
 """
 
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TypedDict
 
 from cachetools import LRUCache
+from msgspec.structs import replace
 
 from shared.broker import Broker
 from shared.domain.clock.occurrences import Occurrence, once
@@ -20,18 +24,76 @@ from shared.domain.jobs.batches import Batch
 from shared.domain.jobs.jobs import Job
 from shared.domain.messages import places
 from shared.domain.messages.credentials import SendOrder, Traffic
-from shared.domain.messages.owners import credential_owner, read_credential_owner
 from shared.domain.messages.pacing import earliest_us
-from shared.domain.messages.places import FIRST_IN_LINE, Places, Rank
-from shared.domain.messages.tasks import SendMessages
+from shared.domain.messages.places import FIRST_IN_LINE, Places, Rank, Share, join
+from shared.domain.messages.singles import SendMessages, credential_owner, read_credential_owner
 from shared.domain.tasks import encode
-from shared.flow.messages.dry_runs import feed_dry_runs
-from shared.flow.messages.job_order import page_in_order
 from shared.runtime.faults import fault
 from shared.runtime.metrics import ACCOUNT_PLACES
 from shared.runtime.tracing import current_trace
 from shared.store import Store
 from shared.store.messages.jobs import RunningJob
+
+_PAGE = 200
+
+
+async def page_in_order(
+    store: Store, credential_id: str, order: SendOrder, *, floor: float | None = None
+) -> AsyncIterator[Sequence[RunningJob]]:
+    """The jobs in portions, each before the next: by shares all are in one portion, and no job counts as less served
+    than `floor`."""
+    pages = _page_by_age(store, credential_id)
+    if order is SendOrder.SHARES:
+        yield await _let_join(store, [job async for page in pages for job in page], floor)
+        return
+    async for page in pages:
+        yield page
+
+
+async def _page_by_age(store: Store, credential_id: str) -> AsyncIterator[Sequence[RunningJob]]:
+    seen, since = set[str](), 0
+    while page := await store.message_jobs.find_running(credential_id, since=since, limit=_PAGE):
+        if not (fresh := [job for job in page if job.key not in seen]):
+            return
+        yield fresh
+        if len(page) < _PAGE:
+            return
+        seen.update(job.key for job in fresh)
+        since = page[-1].created_at
+
+
+async def _let_join(store: Store, running: Sequence[RunningJob], floor: float | None) -> Sequence[RunningJob]:
+    """The same jobs with ranks: a job that has sent nothing yet begins level with the others."""
+    begun = [Share(job.had, job.share) for job in running if job.had is not None]
+    least = max(join(begun), floor or 0.0)
+    if new := [job.key for job in running if job.had is None]:
+        await store.message_jobs.join(new, least)
+    return [replace(job, had=least if job.had is None else max(job.had, least)) for job in running]
+
+
+_JOBS_LOOKED_AT = 200
+_BATCHES = 2
+_FRESH = timedelta(seconds=60)
+
+
+async def feed_dry_runs(
+    store: Store,
+    credential_id: str,
+    *,
+    find_planned: Callable[[str, datetime], Awaitable[Batch | None]],
+    publish: Callable[[Batch], Awaitable[Batch | None]],
+) -> None:
+    """Keep a few batches of dry runs on their way, so that they keep no worker from sending."""
+    room = _BATCHES
+    for job in await store.message_jobs.find_dry_runs(credential_id, limit=_JOBS_LOOKED_AT):
+        # A batch that cannot be read, or whose task is lost, blocks the others only for `_FRESH`.
+        on_their_way, now = await store.batches.find_on_their_way(job.key), await store.now()
+        room -= sum(now - (batch.changed_at or now) < _FRESH for each in on_their_way.values() for batch in each)
+        while room > 0 and (found := await find_planned(job.key, await store.now())) is not None:
+            room -= await publish(found) is not None
+        if room <= 0:
+            return
+
 
 QUEUED_FOR = timedelta(seconds=60)
 """A batch keeps its place for this long while it waits for a worker."""
@@ -43,7 +105,6 @@ class _Room(TypedDict):
 
 
 _TRIES = 20
-_JOBS_LOOKED_AT = 200
 _REMEMBERED = 1_000
 _REMEMBERED_SECONDS = 5.0
 

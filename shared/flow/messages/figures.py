@@ -1,19 +1,53 @@
-"""Figures of message jobs, and forecasts of their end: read at most once a second per job, however many callers
-look."""
+"""Figures of credentials and message jobs, and forecasts of their end: read at most once a second for each, however
+many callers look. A gauge of the whole deployment counts the credentials that send nothing although jobs wait for them.
+"""
 
+from collections import Counter
 from datetime import datetime
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shared.domain.errors import NotFound
 from shared.domain.instants import ms
 from shared.domain.jobs.jobs import Job, JobStatus
-from shared.domain.messages.credentials import SendOrder
-from shared.domain.messages.figures import Ahead, Forecast, MessageCounts, forecast, moves_on, share_of
-from shared.domain.messages.jobs import options_of
+from shared.domain.messages.credentials import (
+    Credential,
+    CredentialStanding,
+    CredentialStatus,
+    SendOrder,
+    queue_of,
+    standing_at,
+)
+from shared.domain.messages.jobs import Ahead, Forecast, MessageCounts, forecast, moves_on, options_of, share_of
 from shared.domain.messages.pacing import effective_rate
 from shared.runtime.cached import CachedByKey
+from shared.runtime.metrics import CREDENTIALS_BLOCKED
 from shared.store import Store
+
+JOBS_COUNTED = 1_000
+"""The most open jobs that are counted, oldest first."""
+
+
+class CredentialFigures:
+    """Reads figures of credentials."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._standings = CachedByKey[CredentialStanding]()
+
+    async def measure(self, credential_id: str) -> CredentialStanding:
+        """The figures, up to a second old."""
+        return await self._standings.get(credential_id, lambda: self._read(credential_id))
+
+    async def _read(self, credential_id: str) -> CredentialStanding:
+        traffic = await self._store.credentials.get_traffic(credential_id)
+        if traffic is None:
+            raise NotFound("there is no credential with this id", field="credentialId", value=credential_id)
+        jobs = await self._store.message_jobs.find_waiting(credential_id, limit=JOBS_COUNTED)
+        unsent = await self._store.message_sums.count_unsent_of([job.key for job in jobs])
+        return standing_at(traffic, queue_of(jobs, unsent), await self._store.now())
+
 
 _JOBS_LOOKED_AT = 200
 
@@ -75,3 +109,34 @@ class MessageFigures:
 
 def _standing_of(job: Job) -> tuple[JobStatus, bool, int]:
     return job.status, job.open, job.round
+
+
+INTERVAL_SECONDS = 60.0
+_PAGE = 100
+
+
+class CredentialGauges:
+    """Counts blocked credentials for `/metrics` of schedulers."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def read_once(self) -> None:
+        """Count once. If the store is away, the gauge is empty rather than old."""
+        try:
+            counts = Counter(credential.status for credential in await find_blocked(self._store))
+        finally:
+            CREDENTIALS_BLOCKED.clear()
+        for status in CredentialStatus:
+            if not status.sends:
+                CREDENTIALS_BLOCKED.labels(status.value).set(counts[status])
+
+
+async def find_blocked(store: Store) -> list[Credential]:
+    """The credentials that send nothing although jobs wait for them."""
+    blocked: list[Credential] = []
+    after = ""
+    while found := await store.credentials.find_still(after=after, limit=_PAGE):
+        after = found[-1].id
+        blocked += [one for one in found if await store.message_jobs.find_running(one.id, limit=1)]
+    return blocked

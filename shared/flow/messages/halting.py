@@ -1,24 +1,30 @@
 """Holding a job whose messages bounce, because after many hard bounces providers stop trusting its sender.
 
 A job is looked at once a second at most. Bounces from before a hold do not count after the job is resumed.
+
+A credential that its provider has rejected has a due mail, stored by the move itself, sent under a lease, and
+removed after sending. It is sent twice only if a process dies in between, with the same Message-ID.
 """
 
 import time
+from datetime import timedelta
 
 import structlog
 from cachetools import LRUCache
 
+from shared.domain.errors import Invalid, Unauthorized, Unavailable
 from shared.domain.jobs.events import SEND, TRIP, DueMail, Event, EventState, Milestone
-from shared.domain.jobs.mails import MailKind
-from shared.domain.messages.halting import count_bounces, is_to_be_held
-from shared.domain.messages.jobs import MESSAGE_SERVICE, options_of
+from shared.domain.jobs.mails import Mailing, MailKind
+from shared.domain.messages.credentials import Credential, write_rejection
+from shared.domain.messages.jobs import MESSAGE_SERVICE, count_bounces, is_to_be_held, options_of
+from shared.providers.mail import Mail
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
-from shared.runtime.metrics import JOBS_TRIPPED
+from shared.runtime.loops import Swept
+from shared.runtime.metrics import JOBS_TRIPPED, MAILS
 from shared.store import Store
 
 log = structlog.get_logger(__name__)
-
 _REMEMBERED = 10_000
 _LOOK_SECONDS = 1.0
 
@@ -67,3 +73,45 @@ class BounceBreaker:
         JOBS_TRIPPED.inc()
         log.warning("job held", job_id=job.id, reason=message)
         return True
+
+
+INTERVAL_SECONDS = 5.0
+_OLDEST = timedelta(days=1)
+
+
+class RejectionMails:
+    """Sends mails about rejected credentials; a mail that is a day old is dropped."""
+
+    def __init__(self, store: Store, mail: Mail, mailing: Mailing, *, lease: timedelta) -> None:
+        self._store = store
+        self._mail = mail
+        self._mailing = mailing
+        self._lease = lease
+
+    async def run_once(self) -> Swept:
+        """Send due mails. A mail that cannot be sent now is tried again after its lease."""
+        claimed = 0
+        while self._mail.delivers:
+            now = await self._store.now()
+            credential = await self._store.credentials.lease_mail(now=now, until=now + self._lease)
+            if credential is None:
+                break
+            claimed += 1
+            if credential.is_rejected and credential.updated_at > now - _OLDEST:
+                MAILS.labels(await self._deliver(credential)).inc()
+            await self._store.credentials.end_mail(credential.id, until=now + self._lease)
+        return Swept(claimed=claimed)
+
+    async def _deliver(self, credential: Credential) -> str:
+        app = await self._store.apps.get(credential.app_id)
+        try:
+            letter = write_rejection(credential, credential.app_id if app is None else app.name, self._mailing)
+            if letter is None:
+                return "unwanted"
+            await self._mail.send(letter)
+        except Invalid as error:
+            log.error("mail refused", credential=credential.id, reason=str(error))
+            return "refused"
+        except Unauthorized as error:
+            raise Unavailable(str(error)) from error
+        return "sent"

@@ -5,8 +5,10 @@ removed with their batches, and the job keeps the counts.
       ^                       │                                  ^                          │
       └───────────────────────┘                                  └──────────────────────────┘ ──> plans ──> end
 
-Each step is bounded, safe to repeat, and several processes may do it at a time. The progress is stored in the job, so
-after a death another process continues there.
+Each step is bounded, safe to repeat, and several processes may do it at a time. The progress is stored in the job,
+so after a death another process continues there.
+
+All messages to one person can be redacted at once, and the data of a deleted app is removed.
 """
 
 from collections.abc import Awaitable, Callable
@@ -14,9 +16,12 @@ from datetime import timedelta
 
 import structlog
 
-from shared.domain.errors import Unavailable
+from shared.domain.errors import Conflict, Invalid, Unavailable
+from shared.domain.messages.credentials import CREDENTIALS_OF_AN_APP, Credential
 from shared.domain.messages.jobs import options_of
-from shared.flow.jobs.remains import JobRemains
+from shared.domain.messages.recipients import ADDRESS_CHARACTERS, spellings_of
+from shared.flow.accounts import Belongings
+from shared.flow.jobs.retention import JobRemains
 from shared.flow.time import DatabaseTime
 from shared.runtime.faults import fault
 from shared.runtime.loops import Swept, repeat
@@ -25,7 +30,6 @@ from shared.store import Store
 from shared.store.messages.kept_ledgers import KeptJob
 
 log = structlog.get_logger(__name__)
-
 _JOBS = 20
 _ROWS = 1_000
 _STEPS = 200
@@ -96,3 +100,60 @@ class MessageRetention:
         plan = await self._store.files.plan(job.file_plan_id) if job.csv_path else None
         duplicates = 0 if plan is None else plan.repeated
         return await self._store.kept_ledgers.begin_forgetting(kept, duplicates=duplicates)
+
+
+_REDACTED_AT_ONCE = 500
+_REDACTION_STEPS = 20
+
+
+class RecipientRedaction:
+    """Redacts the messages of one address, in steps."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def redact(self, app_id: str, written: str) -> tuple[int, bool]:
+        """Redact the app's messages to an address in any of its spellings. Returns how many, and whether there may be
+        more for another call. Raises `Invalid` if this cannot be an address."""
+        if not written or len(written) > ADDRESS_CHARACTERS:
+            raise Invalid(f"an address has 1 to {ADDRESS_CHARACTERS:,} characters", field="address")
+        total, addresses = 0, spellings_of(written)
+        for _ in range(_REDACTION_STEPS):
+            redacted = await self._store.redaction.redact_recipient(app_id, addresses, limit=_REDACTED_AT_ONCE)
+            total += redacted
+            if redacted < _REDACTED_AT_ONCE:
+                return total, False
+        return total, True
+
+
+_AT_ONCE = 1_000
+
+
+class MessageBelongings(Belongings):
+    """The credentials, single messages and suppressions of apps."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def check_idle(self, app_id: str) -> None:
+        after = ""
+        while page := await self._store.credentials.page(app_id, after=after, limit=CREDENTIALS_OF_AN_APP):
+            for credential in page:
+                await self._check_waiting(credential, app_id)
+            after = page[-1].id
+
+    async def _check_waiting(self, credential: Credential, app_id: str) -> None:
+        """Raise `Conflict` if messages of the app wait, or messages of another app that use the app's own
+        credential."""
+        whose = "" if credential.app_id == app_id else app_id
+        if await self._store.singles.has_pending(credential.id, app_id=whose):
+            reason = f"single messages wait to be sent by the credential {credential.name}: take them back or wait"
+            raise Conflict(reason, field="appId", value=app_id)
+
+    async def remove_at_once(self, app_id: str) -> None:
+        await self._store.credentials.remove_of(app_id)
+
+    async def remove_some(self, app_id: str) -> bool:
+        if await self._store.redaction.forget_some_of(app_id, limit=_AT_ONCE):
+            return True
+        return await self._store.suppressions.remove_some_of(app_id, limit=_AT_ONCE) > 0

@@ -23,12 +23,10 @@ from shared.domain.errors import Conflict, TooMany, Unavailable
 from shared.domain.instants import from_ms, ms
 from shared.domain.messages.answers import Reason
 from shared.domain.messages.ledger import Message, reject
-from shared.domain.messages.owners import read_singles_owner, singles_owner
-from shared.domain.messages.singles import SILENCE
-from shared.domain.messages.tasks import SendSingles
+from shared.domain.messages.singles import SILENCE, SendSingles, read_singles_owner, singles_owner
 from shared.domain.tasks import encode
 from shared.flow.time import DatabaseTime
-from shared.runtime.coalescer import Coalescer
+from shared.runtime.cached import Coalescer
 from shared.runtime.faults import fault
 from shared.runtime.tracing import current_trace
 from shared.store import Store

@@ -1,9 +1,10 @@
-"""Apps: one document each, by an id that sorts by age.
+"""Apps and the signing secrets of namespaces: one document each.
 
-An app's name is part of the names of its push tables and topics, where case makes no difference, so no two apps share a
-name. A unique index on `name_key`, the name in lower case, ensures that. Apps of former versions lack the field:
-`setup` adds it. If several apps share a name, the oldest gets the key; the others work without. Until `setup` has run,
-and while a process of a former version is at work, a look at the names themselves refuses what it can.
+An app's name is part of the names of its push tables and topics, where case makes no difference, so no two apps
+share a name. A unique index on `name_key`, the name in lower case, ensures that. Apps of former versions lack the
+field: `setup` adds it. If several apps share a name, the oldest gets the key; the others work without. Until
+`setup` has run, and while a process of a former version is at work, a look at the names themselves refuses what it
+can. A signing secret is random bytes, from which the secrets of its namespace are made.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,6 +16,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import DuplicateKeyError
 
 from shared.domain.accounts.apps import App, name_key
+from shared.domain.accounts.secrets import NamespaceSecrets
 from shared.domain.errors import Conflict
 from shared.store.documents import Aggregate, Codec, Document, Page, insert_new, read_page, translate_errors, with_ids
 
@@ -174,3 +176,25 @@ def _document(app: App) -> Document:
 
 def _age(document: Document) -> tuple[int, str]:
     return document["created_at"], document["_id"]
+
+
+_secret_codec = Codec(NamespaceSecrets)
+
+
+class SigningSecretStore(Aggregate):
+    """The `signing_secrets` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._secrets = database["signing_secrets"]
+
+    async def get(self, namespace: str) -> NamespaceSecrets | None:
+        """The secrets of a namespace; `None` if it never asked for one."""
+        return _secret_codec.maybe(await self._secrets.find_one({"_id": namespace}))
+
+    async def replace(self, old: NamespaceSecrets | None, new: NamespaceSecrets) -> bool:
+        """Replace the secrets; `False` if another process did so first."""
+        document = _secret_codec.document(new)
+        if old is None:
+            return not await insert_new(self._secrets, [document])
+        unchanged = {"_id": old.id, "versions": _secret_codec.document(old)["versions"]}
+        return (await self._secrets.replace_one(unchanged, document)).matched_count == 1

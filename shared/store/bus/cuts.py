@@ -1,29 +1,185 @@
 """Cuts: chunks become deliveries, for many queues in one transaction.
 
-The cursor decides: a compare-and-set moves it from the sequence that was read, in the transaction that inserts the
-deliveries and takes their events out of the chunks. So a late worker cuts nothing twice, and no event is left out.
+A queue's cursor decides (`shared/domain/bus/deliveries.py` explains what it counts): a compare-and-set moves it from
+the sequence that was read, in the transaction that inserts the deliveries and takes their events out of the chunks.
+So a late worker cuts nothing twice, and no event is left out.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Generic, TypeVar
 
+import msgspec
 from msgspec import Struct
 from pymongo import ASCENDING
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.bus.cursors import Cursor
 from shared.domain.bus.cutting import ChunkHead, QueueCut, QueuedChunk, ShortenedChunk
-from shared.domain.bus.deliveries import EventDelivery
-from shared.store.bus.cursors import CURSORS
-from shared.store.bus.flushes import CHUNKS
-from shared.store.bus.moves import PATIENCE, CursorMoved, CursorWriter, CursorWrites, change_all, move_cursors
-from shared.store.documents import Aggregate, Codec, Document, make, of_same_place
-from shared.store.transactions import OwnSession, end_session, run_transaction
+from shared.domain.bus.deliveries import Cursor, EventDelivery
+from shared.domain.bus.health import ReceiverHealth
+from shared.domain.instants import EPOCH
+from shared.store.bus.log import CHUNKS
+from shared.store.documents import BSON_TYPES, Aggregate, Codec, Document, make, of_same_place, translate_errors
+from shared.store.transactions import LastingConflict, OwnSession, end_session, run_transaction
+
+CURSORS = "bus_cursors"
+_MOST_COUNTED = 1_000
+cursor_codec = Codec(Cursor)
+
+
+class Cursors(Aggregate):
+    """The `bus_cursors` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._cursors = database[CURSORS]
+
+    async def setup(self) -> None:
+        await make(self._cursors)
+        await self._cursors.create_index([("health.idle_since", ASCENDING), ("health.failing_since", ASCENDING)])
+
+    async def add(self, queue: str, session: AsyncClientSession) -> None:
+        """Store the cursor of a new queue, in the transaction of its subscription. Raises the driver's errors."""
+        await self._cursors.insert_one(cursor_codec.document(Cursor(id=queue)), session=session)
+
+    async def forgive(self, queue: str, session: AsyncClientSession) -> None:
+        """Reset the receiver to full health, in a transaction."""
+        change = {"$set": {"health": msgspec.to_builtins(ReceiverHealth(), builtin_types=BSON_TYPES)}, "$inc": {"v": 1}}
+        await self._cursors.update_one({"_id": queue}, change, session=session)
+
+    async def restart_failing_time(self, queue: str, session: AsyncClientSession) -> None:
+        """Restart the time until the receiver is warned and suspended, in a transaction."""
+        change = {
+            "$set": {"health.failing_since": None, "health.warned_at": None},
+            "$unset": {"health.idle": "", "health.idle_since": ""},
+            "$inc": {"v": 1},
+        }
+        await self._cursors.update_one({"_id": queue}, change, session=session)
+
+    async def begin_with_another(self, queue: str, session: AsyncClientSession) -> None:
+        """Start a new receiver with the points of the previous one, in a transaction."""
+        fresh = msgspec.to_builtins(ReceiverHealth(), builtin_types=BSON_TYPES)
+        change = {"$set": {f"health.{name}": value for name, value in fresh.items() if name != "points"}}
+        await self._cursors.update_one({"_id": queue}, change | {"$inc": {"v": 1}}, session=session)
+
+    async def remove(self, queue: str, session: AsyncClientSession) -> None:
+        await self._cursors.delete_one({"_id": queue}, session=session)
+
+    async def read(self, queues: Sequence[str]) -> dict[str, Cursor]:
+        found = await self._cursors.find({"_id": {"$in": list(queues)}}, batch_size=len(queues) + 1).to_list()
+        return {cursor.id: cursor for cursor in map(cursor_codec.value, found)}
+
+    async def count_failing(self) -> int:
+        """The number of queues that have work and a failing receiver, up to 1,000."""
+        failing = {"health.failing_since": {"$gt": EPOCH}, "health.idle_since": None}
+        return await self._cursors.count_documents(failing, limit=_MOST_COUNTED)
+
+    async def page_beyond(self, sequence: int, *, after: str, limit: int) -> list[Cursor]:
+        """The next cursors after the queue `after` whose sequence is beyond `sequence`, by queue."""
+        query = {"_id": {"$gt": after}, "sequence": {"$gt": sequence}}
+        found = self._cursors.find(query, batch_size=limit).sort("_id", ASCENDING).limit(limit)
+        return [cursor_codec.value(document) for document in await found.to_list()]
+
+
+PATIENCE = 0.5
+"""Seconds in which a group of writes is retried if another transaction has the same documents. A transaction takes
+milliseconds, unless its process has died."""
+Write = TypeVar("Write")
+
+
+class CursorMoved(Exception):
+    """Aborts a transaction: a cursor, or what it counts, has changed since it was read."""
+
+
+async def move_cursors(
+    cursors: AsyncCollection[Document], moves: Sequence[tuple[Cursor, Cursor]], session: AsyncClientSession
+) -> None:
+    """Replace unchanged cursors. Raises `CursorMoved`."""
+    ids = [before.id for before, _ in moves]
+    as_read = {"$eq": ["$v", of_same_place(ids, [before.v for before, _ in moves])]}
+    after = of_same_place(ids, [cursor_codec.document(cursor) for _, cursor in moves])
+    await change_all(cursors, ids, {"$replaceWith": {"$cond": [as_read, after, "$$ROOT"]}}, session)
+
+
+async def change_all(
+    collection: AsyncCollection[Document], ids: Sequence[str], change: Mapping[str, object], session: AsyncClientSession
+) -> None:
+    """Apply one update to all of these documents. Raises `CursorMoved` if it leaves one unchanged."""
+    if not ids:
+        return
+    result = await collection.update_many({"_id": {"$in": list(ids)}}, [change], session=session)
+    if result.modified_count < len(ids):
+        raise CursorMoved
+
+
+class CursorWrites(Struct, frozen=True):
+    """The cursors for which everything was written, and those that an open transaction locks. For the others nothing
+    was written: they have changed since they were read."""
+
+    written: frozenset[str] = frozenset()
+    locked: frozenset[str] = frozenset()
+
+    def __or__(self, other: "CursorWrites") -> "CursorWrites":
+        return CursorWrites(self.written | other.written, self.locked | other.locked)
+
+
+class CursorWriter(Generic[Write]):
+    """Writes in as few transactions as possible, one write for each cursor. `write_together` makes one transaction of
+    several writes, with a patience in seconds, and returns whether all cursors were unchanged. A locked cursor does not
+    delay the others."""
+
+    def __init__(
+        self,
+        cursors: AsyncCollection[Document],
+        cursor_of: Callable[[Write], Cursor],
+        write_together: Callable[[Sequence[Write], float], Awaitable[bool]],
+    ) -> None:
+        self._cursors = cursors
+        self._cursor_of = cursor_of
+        self._write_together = write_together
+
+    async def write(self, writes: Sequence[Write], patience: float) -> CursorWrites:
+        """If the writes cannot go together, those whose cursor has moved are left out; if that fails too, each goes
+        alone. If a conflict outlasts `patience`, the writes are halved until the conflicting ones are left out."""
+        try:
+            if await self._write_together(writes, patience):
+                return CursorWrites(written=self._ids(writes))
+        except LastingConflict:
+            return await self._write_halves(writes)
+        unmoved = await self._choose_unmoved(writes) if len(writes) > 1 else []
+        return await self._write_all_or_each(unmoved) if unmoved else CursorWrites()
+
+    async def _write_halves(self, writes: Sequence[Write]) -> CursorWrites:
+        if len(writes) == 1:
+            return CursorWrites(locked=self._ids(writes))
+        middle = len(writes) // 2
+        # Without patience: a conflicting write would delay the others.
+        return await self.write(writes[:middle], 0) | await self.write(writes[middle:], 0)
+
+    async def _write_all_or_each(self, writes: Sequence[Write]) -> CursorWrites:
+        try:
+            if await self._write_together(writes, 0):
+                return CursorWrites(written=self._ids(writes))
+        except LastingConflict:
+            return await self._write_halves(writes)
+        outcome = CursorWrites()
+        for write in writes:
+            outcome |= await self.write([write], 0)
+        return outcome
+
+    async def _choose_unmoved(self, writes: Sequence[Write]) -> list[Write]:
+        ids = [self._cursor_of(write).id for write in writes]
+        with translate_errors():
+            found = await self._cursors.find({"_id": {"$in": ids}}, {"v": 1}, batch_size=len(ids) + 1).to_list()
+        versions = {document["_id"]: document["v"] for document in found}
+        return [write for write in writes if versions.get(self._cursor_of(write).id) == self._cursor_of(write).v]
+
+    def _ids(self, writes: Sequence[Write]) -> frozenset[str]:
+        return frozenset(self._cursor_of(write).id for write in writes)
+
 
 DELIVERIES = "bus_deliveries"
-
 HEAD = {"queue": 1, "n": 1, "bytes": 1, "first_at": 1}
 IN_ORDER = [("queue", ASCENDING), ("_id", ASCENDING)]
 _OF_A_HEAD = [("n", ASCENDING), ("bytes", ASCENDING), ("first_at", ASCENDING)]

@@ -1,6 +1,10 @@
-"""Deliveries in the database. Their outcomes are written together with their queue's cursor."""
+"""Deliveries, and the dead letters that become of refused ones until a user retries or discards them.
+
+The outcomes of deliveries are written together with their queue's cursor.
+"""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 
@@ -9,22 +13,145 @@ from pymongo import ASCENDING, DESCENDING
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.bus.cursors import Cursor
-from shared.domain.bus.deliveries import DeliveryChoice, DeliveryStatus, EventDelivery
+from shared.domain.bus.deliveries import (
+    MOST_OPEN,
+    REOPENABLE,
+    BusDeadLetter,
+    BusLetterPlace,
+    Cursor,
+    DeliveryChoice,
+    DeliveryStatus,
+    EventDelivery,
+    SettledDelivery,
+    reopen,
+)
 from shared.domain.bus.notices import BusNotice
-from shared.domain.bus.settling import SettledDelivery
-from shared.store.bus.cursors import CURSORS
-from shared.store.bus.cuts import DELIVERIES, delivery_codec
-from shared.store.bus.dead_letters import LETTERS, letter_codec
-from shared.store.bus.moves import PATIENCE, CursorMoved, CursorWriter, CursorWrites, change_all, move_cursors
-from shared.store.bus.notices import add_notices
-from shared.store.documents import Aggregate, Document, Page, forget_some, make, of_same_place, read_page
+from shared.domain.bus.wake_ups import Wake
+from shared.domain.errors import Unavailable
+from shared.store.bus.cuts import (
+    CURSORS,
+    DELIVERIES,
+    PATIENCE,
+    CursorMoved,
+    CursorWriter,
+    CursorWrites,
+    change_all,
+    cursor_codec,
+    delivery_codec,
+    move_cursors,
+)
+from shared.store.bus.log import UNWOKEN, Unwoken, add_notices, unwoken_document
+from shared.store.documents import (
+    Aggregate,
+    Codec,
+    Document,
+    Page,
+    forget_some,
+    make,
+    of_same_place,
+    read_newest,
+    read_page,
+)
 from shared.store.transactions import OwnSession, run_transaction
+
+LETTERS = "bus_dead_letters"
+_BATCH = 500
+_TRIES = 10
+_LETTER_WITHOUT_EVENTS = {"events": 0}
+letter_codec = Codec(BusDeadLetter)
+
+
+class LetterRetry(Struct, frozen=True):
+    """The outcome of a retry: the queue to wake if the delivery is open again. Without one, the letter or its queue is
+    gone, or the queue has too many open deliveries (`is_full`)."""
+
+    unwoken: Unwoken | None = None
+    is_full: bool = False
+
+
+class BusDeadLetters(Aggregate):
+    """The `bus_dead_letters` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._database = database
+        self._letters = database[LETTERS]
+        self._deliveries = database[DELIVERIES]
+        self._cursors = database[CURSORS]
+        self._unwoken = database[UNWOKEN]
+
+    async def setup(self) -> None:
+        for leading in ((), ("namespace",), ("namespace", "key")):
+            await self._letters.create_index([(field, ASCENDING) for field in (*leading, "died_at", "_id")])
+
+    async def get(self, namespace: str, letter_id: str) -> BusDeadLetter | None:
+        """A dead letter of this namespace, with its events."""
+        return letter_codec.maybe(await self._letters.find_one({"_id": letter_id, "namespace": namespace}))
+
+    async def estimate_count(self) -> int:
+        return await self._letters.estimated_document_count()
+
+    async def page(
+        self,
+        namespace: str,
+        *,
+        key: str = "",
+        before: BusLetterPlace | None = None,
+        limit: int,
+        losses: bool = True,
+    ) -> Page[BusDeadLetter]:
+        """A namespace's dead letters behind the place `before`, the newest first, without their events; only those of
+        `key` if it is given; without `losses`, only deliveries."""
+        query: Document = {"namespace": namespace} | ({"key": key} if key else {})
+        query |= {} if losses else {"sequence": {"$gt": 0}}
+        place = None if before is None else (before.died_at, before.id)
+        return await read_newest(self._read, query, "died_at", place, limit)
+
+    async def retry(self, letter: BusDeadLetter, now: datetime) -> LetterRetry:
+        """Open the delivery of this letter again: the letter goes, the queue's cursor counts the delivery, and a note
+        names the queue to wake."""
+
+        async def transact(session: AsyncClientSession) -> LetterRetry:
+            found = await self._cursors.find_one({"_id": letter.queue}, session=session)
+            if found is None:
+                return LetterRetry()
+            cursor = cursor_codec.value(found)
+            if cursor.open_deliveries >= MOST_OPEN:
+                return LetterRetry(is_full=True)
+            deleted = await self._letters.delete_one({"_id": letter.id, "died_at": letter.died_at}, session=session)
+            if not deleted.deleted_count:
+                return LetterRetry()
+            after, delivery = reopen(cursor, letter, now)
+            await move_cursors(self._cursors, [(cursor, after)], session)
+            document = delivery_codec.document(delivery)  # it may have been deleted before its letter
+            dead = {"_id": delivery.id, "status": {"$in": [status.value for status in REOPENABLE]}}
+            await self._deliveries.replace_one(dead, document, upsert=True, session=session)
+            unwoken = Unwoken(f"{letter.id}/retry/{after.v}", [Wake(letter.queue, now, letter.count)])
+            await self._unwoken.insert_one(unwoken_document(unwoken, now), session=session)
+            return LetterRetry(unwoken)
+
+        for _ in range(_TRIES):
+            with suppress(CursorMoved):
+                return await run_transaction(self._database, transact)
+        raise Unavailable(f"the queue {letter.queue} moves all the time")
+
+    async def remove(self, letter: BusDeadLetter) -> bool:
+        """Delete this letter, but not one of a later death; returns whether it was there."""
+        removed = await self._letters.delete_one({"_id": letter.id, "died_at": letter.died_at})
+        return removed.deleted_count > 0
+
+    async def forget(self, before: datetime, limit: int) -> int:
+        return await forget_some(self._letters, {"died_at": {"$lt": before}}, limit)
+
+    async def _read(self, query: Document, limit: int) -> Page[BusDeadLetter]:
+        return await read_page(
+            self._letters, query, letter_codec.value, order=("died_at", "_id"), direction=DESCENDING, limit=limit,
+            without=_LETTER_WITHOUT_EVENTS, batch=_BATCH,
+        )  # fmt: skip
+
 
 _WITHOUT_EVENTS = {"events": 0, "offsets": 0, "digest": 0}
 _WITHOUT_BULK = _WITHOUT_EVENTS | {"attempts": 0}
 _BY_SEQUENCE = [("queue", ASCENDING), ("sequence", ASCENDING)]
-_BATCH = 500  # of a few kilobytes each
 _CHANGED = ("status", "events", "made", "failures", "retry_at", "settled_at", "attempts")
 
 

@@ -14,7 +14,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import DuplicateKeyError
 
-from shared.domain.bus.dead_letters import BusDeadLetter
+from shared.domain.bus.deliveries import BusDeadLetter
 from shared.domain.bus.folding import EventChunk
 from shared.domain.bus.notices import BusNotice, notice_of_missing
 from shared.domain.bus.replays import (
@@ -29,13 +29,12 @@ from shared.domain.bus.replays import (
 )
 from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus
 from shared.domain.bus.wake_ups import Wake
+from shared.domain.documents import sources
 from shared.domain.instants import EPOCH
-from shared.domain.transitions import sources
-from shared.store.bus.cursors import CURSORS
-from shared.store.bus.dead_letters import LETTERS
-from shared.store.bus.flushes import FlushResult, bring_to_queues, hold_all_positions
-from shared.store.bus.notices import add_loss
-from shared.store.bus.registry import SUBSCRIPTIONS
+from shared.store.bus.cuts import CURSORS
+from shared.store.bus.deliveries import LETTERS
+from shared.store.bus.log import FlushResult, add_loss, bring_to_queues, hold_all_positions
+from shared.store.bus.topics import SUBSCRIPTIONS
 from shared.store.documents import BSON_TYPES, Aggregate, Codec, Document, Page, forget_some, make, read_page
 from shared.store.transactions import OwnSession, end_session, run_transaction
 

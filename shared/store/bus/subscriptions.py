@@ -18,19 +18,28 @@ from shared.domain.bus.subscriptions import (
     PUBLISHED_KEY,
     EventSubscription,
     SubscriptionStatus,
+    calls_another,
+    is_to_be_looked_at,
+    restarts_failing_time,
     subscription_of,
 )
 from shared.domain.bus.wake_ups import WakeUp
-from shared.domain.bus.wishes import calls_another, is_to_be_looked_at, restarts_failing_time
 from shared.domain.errors import Unavailable
-from shared.store.bus.cursors import Cursors
-from shared.store.bus.flushes import UNWOKEN, Unwoken, unwoken_document
-from shared.store.bus.gone_queues import GoneQueues
-from shared.store.bus.notices import add_notices
-from shared.store.bus.registry import SUBSCRIPTIONS, make_registry, note_forgotten, raise_version, read_registry
-from shared.store.bus.registry_writer import RegistryWriter
+from shared.store.bus.cuts import Cursors
+from shared.store.bus.log import UNWOKEN, Unwoken, add_notices, unwoken_document
+from shared.store.bus.queues import GoneQueues
 from shared.store.bus.replays import move_replays
-from shared.store.bus.topics import add_missing_topics, forget_free_topics, read_gone_topics
+from shared.store.bus.topics import (
+    SUBSCRIPTIONS,
+    RegistryWriter,
+    add_missing_topics,
+    forget_free_topics,
+    make_registry,
+    note_forgotten,
+    raise_version,
+    read_gone_topics,
+    read_registry,
+)
 from shared.store.bus.wake_ups import WakeUps
 from shared.store.documents import Aggregate, Codec, Document, Page, read_page, translate_errors
 

@@ -1,22 +1,161 @@
-"""Topics of the bus: their owners, and the number of events published."""
+"""Topics of the bus, and the registry: a version that every change of subscriptions raises, in its transaction.
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+The fan-out reads it in the transaction of its flush. If the version differs from that of the fold, nothing is
+written. So every flush that begins after the answer to a change uses that change, even while the primary changes,
+because a flush counts only after a majority has it.
 
+A process that dies or freezes in such a transaction would block the changes of all namespaces, for a minute if only
+the server ends it. So a writer first notes its session, outside the transaction, which deletes the note. A process
+that finds a note older than a transaction takes ends its session. A live writer begins anew, because nothing was
+stored.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+import structlog
 from msgspec import convert, to_builtins
 from pymongo import ASCENDING
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
+from shared.domain.bus.events import Topic
 from shared.domain.bus.subscriptions import FormerChoice, SubscriptionStatus
-from shared.domain.bus.topics import Topic
-from shared.domain.positions import LogEnds
-from shared.store.bus.registry import SUBSCRIPTIONS, raise_version
-from shared.store.bus.registry_writer import RegistryWriter
-from shared.store.documents import Aggregate, Codec, Document, Page, forget_some, insert_new, make, read_page
+from shared.domain.documents import LogEnds
+from shared.domain.errors import Unavailable
+from shared.store.documents import (
+    Aggregate,
+    Codec,
+    Document,
+    Page,
+    forget_some,
+    insert_new,
+    make,
+    read_page,
+    translate_errors,
+)
+from shared.store.transactions import LastingConflict, OwnSession, end_session, run_transaction
+
+log = structlog.get_logger(__name__)
+SUBSCRIPTIONS = "bus_subscriptions"
+"""The collection of the registry's document."""
+_REGISTRY = {"_id": "registry"}
+
+
+async def make_registry(database: AsyncDatabase[Document]) -> None:
+    """Make the document, idempotently."""
+    await database[SUBSCRIPTIONS].update_one(_REGISTRY, {"$setOnInsert": {"version": 0, "forgotten": 0}}, upsert=True)
+
+
+async def raise_version(database: AsyncDatabase[Document], session: AsyncClientSession) -> int:
+    """Raise the version in this transaction; returns the new one."""
+    document = await database[SUBSCRIPTIONS].find_one_and_update(
+        _REGISTRY, {"$inc": {"version": 1}}, return_document=True, session=session
+    )
+    assert document is not None, "`setup` makes the registry"
+    version: int = document["version"]
+    return version
+
+
+async def note_forgotten(database: AsyncDatabase[Document], version: int, session: AsyncClientSession) -> None:
+    """Record that tombstones are gone: a reader below this version reads everything anew."""
+    await database[SUBSCRIPTIONS].update_one(_REGISTRY, {"$set": {"forgotten": version}}, session=session)
+
+
+async def read_registry(
+    database: AsyncDatabase[Document], session: AsyncClientSession | None = None
+) -> tuple[int, int]:
+    """The version, and the version from which on all tombstones are there."""
+    with translate_errors():
+        document = await database[SUBSCRIPTIONS].find_one(_REGISTRY, session=session)
+    return (0, 0) if document is None else (document["version"], document["forgotten"])
+
+
+_ALLOWED = timedelta(seconds=2)  # such transactions take some milliseconds
+_PATIENCE, _WAIT_SECONDS = 0.5, 4.0
+Written = TypeVar("Written")
+
+
+class RegistryWriter:
+    """The registry changes of one process, one after the other."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._database = database
+        self._notes = database["bus_registry_writers"]
+        self._own: OwnSession | None = None
+        self._turn = asyncio.Lock()
+
+    async def setup(self) -> None:
+        await make(self._notes)
+
+    async def write(self, work: Callable[[AsyncClientSession], Awaitable[Written]], *, now: datetime) -> Written:
+        """The answer of `work`, after its writes are stored; it is called again after a conflict. An error in `work`
+        ends the transaction without a write. `now` is the database's time."""
+        began = time.monotonic()
+        # Concurrent changes would undo each other again and again.
+        async with self._turn:
+            session = self._open_session()
+            await self._note(session, now + _since(began))
+            while True:
+                try:
+                    transact = self._forget_note_after(work, session)
+                    return await run_transaction(self._database, transact, session=session, patience=_PATIENCE)
+                except LastingConflict:
+                    if _since(began) > timedelta(seconds=_WAIT_SECONDS):
+                        raise
+                    await self.end_overdue(now + _since(began))
+                except Unavailable:
+                    raise  # the outcome is unknown: the note stays
+                except Exception:
+                    await self._forget_note(session)
+                    raise
+
+    async def end_overdue(self, now: datetime) -> int:
+        """End the sessions of overdue writers, with their locks; returns the number."""
+        with translate_errors():
+            found = await self._notes.find({"at": {"$lt": now - _ALLOWED}}, {"_id": 1}).to_list()
+        names = [document["_id"] for document in found if self._own is None or document["_id"] != self._own.name]
+        for name in names:
+            log.warning("who changed subscriptions has not come back: its transaction is ended", session=name)
+            await end_session(self._database, name)
+            with translate_errors():
+                await self._notes.delete_one({"_id": name, "at": {"$lt": now - _ALLOWED}})
+        return len(names)
+
+    async def _note(self, session: OwnSession, at: datetime) -> None:
+        with translate_errors():
+            await self._notes.update_one({"_id": session.name}, {"$set": {"at": at}}, upsert=True)
+
+    async def _forget_note(self, session: OwnSession) -> None:
+        """Nothing was written. A failure here costs a false alarm."""
+        with suppress(Unavailable), translate_errors():
+            await self._notes.delete_one({"_id": session.name})
+
+    def _forget_note_after(
+        self, work: Callable[[AsyncClientSession], Awaitable[Written]], own: OwnSession
+    ) -> Callable[[AsyncClientSession], Awaitable[Written]]:
+        async def transact(session: AsyncClientSession) -> Written:
+            written = await work(session)
+            await self._notes.delete_one({"_id": own.name}, session=session)
+            return written
+
+        return transact
+
+    def _open_session(self) -> OwnSession:
+        if self._own is None:
+            self._own = OwnSession(self._database)
+        return self._own
+
+
+def _since(began: float) -> timedelta:
+    return timedelta(seconds=time.monotonic() - began)
+
 
 GONE_TOPICS = "bus_gone_topics"
-
 _codec = Codec(Topic)
 _READ_AT_ONCE = 1_000
 

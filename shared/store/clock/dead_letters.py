@@ -6,8 +6,7 @@ from datetime import datetime
 from pymongo import ASCENDING, DESCENDING, DeleteMany, DeleteOne, ReplaceOne
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.clock.dead_letters import ErrorCount, LetterPlace
-from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.clock.occurrences import DeadLetter, ErrorCount, LetterPlace
 from shared.store.documents import Aggregate, Codec, Document, Page, insert_new, read_newest, read_page
 
 _codec = Codec(DeadLetter)

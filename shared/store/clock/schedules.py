@@ -1,11 +1,11 @@
-"""Schedules: one document each, with the callback that all of its occurrences share.
+"""Schedules, one document each with the callback that all of its occurrences share, and the outcomes of their attempts.
 
 A list of up to 10,000 instants is a field of its own, so that firing reads a schedule without it.
 
-A schedule with labels has them outside of its definition too, each after its namespace, and its key once more: a sparse
-index over both finds labels in the order of keys, and costs schedules without labels nothing. The previous release
-writes neither field, and keeps old ones when it replaces a schedule. `setup` corrects both, until a run a week after
-the first: by then no previous release is left.
+A schedule with labels has them outside of its definition too, each after its namespace, and its key once more: a
+sparse index over both finds labels in the order of keys, and costs schedules without labels nothing. The previous
+release writes neither field, and keeps old ones when it replaces a schedule. `setup` corrects both, until a run a
+week after the first: by then no previous release is left.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,21 +13,23 @@ from datetime import datetime, timedelta
 
 import msgspec
 from msgspec import Struct
-from pymongo import ASCENDING, ReturnDocument, UpdateOne
+from pymongo import ASCENDING, DESCENDING, ReplaceOne, ReturnDocument, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.clock.labels import is_findable, label_text
+from shared.domain.clock.occurrences import Outcome, OutcomeResult
 from shared.domain.clock.schedules import (
     PENDING,
     TRANSITIONS,
     Definition,
     Schedule,
     ScheduleState,
+    is_findable,
+    label_text,
     schedule_id,
 )
+from shared.domain.documents import sources
 from shared.domain.instants import from_ms, ms
-from shared.domain.transitions import sources
-from shared.store.documents import Aggregate, Document, Page, insert_new, read_page, time_of
+from shared.store.documents import Aggregate, Codec, Document, Page, forget_some, insert_new, read_page, time_of
 
 _definitions = msgspec.json.Decoder(Definition)
 _WITHOUT_INSTANTS = {"instants": 0}
@@ -300,3 +302,43 @@ def _value(document: Document) -> Schedule:
 
 def _maybe(document: Document | None) -> Schedule | None:
     return None if document is None else _value(document)
+
+
+_outcome_codec = Codec(Outcome)
+
+
+class Outcomes(Aggregate):
+    """The `outcomes` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._outcomes = database["outcomes"]
+
+    async def setup(self) -> None:
+        await self._outcomes.create_index([("owner", ASCENDING), ("at", DESCENDING)])
+        await self._outcomes.create_index([("at", ASCENDING)])
+
+    async def add(self, outcomes: Sequence[Outcome]) -> None:
+        """Insert outcomes, in the order of their ids, as occurrences. If an attempt was made twice, by a process that
+        died and another one, a successful outcome stays; otherwise the last one does."""
+        ordered = sorted(outcomes, key=lambda outcome: outcome.id)
+        taken = await insert_new(self._outcomes, [_outcome_codec.document(outcome) for outcome in ordered])
+        repeated = [ordered[place] for place in taken]
+        if repeated:
+            await self._outcomes.bulk_write([_overrule(outcome) for outcome in repeated], ordered=False)
+
+    async def has(self, outcome_id: str) -> bool:
+        return await self._outcomes.find_one({"_id": outcome_id}, {"_id": 1}) is not None
+
+    async def latest(self, owner: str, limit: int) -> list[Outcome]:
+        found = self._outcomes.find({"owner": owner}).sort("at", DESCENDING).limit(limit)
+        return [outcome async for outcome in _outcome_codec.values(found)]
+
+    async def forget(self, *, before: datetime, limit: int) -> int:
+        return await forget_some(self._outcomes, {"at": {"$lt": before}}, limit)
+
+
+def _overrule(outcome: Outcome) -> ReplaceOne[Document]:
+    """Replace the stored outcome, unless that is a success or newer."""
+    known = {"_id": outcome.id, "result": {"$ne": OutcomeResult.FIRED.value}}
+    older = {} if outcome.result is OutcomeResult.FIRED else {"at": {"$lt": outcome.at}}
+    return ReplaceOne(known | older, _outcome_codec.document(outcome))

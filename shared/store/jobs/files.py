@@ -1,19 +1,21 @@
-"""Files of users, cut into batches once for a job, or for all jobs of a group.
+"""Files of users, cut into batches once for a job or for all jobs of a group, and uploads in parts.
 
-One document names the version of the file and the number of records in a cut; the cuts are in pages, numbered from 0.
-All of it is insert-only and deterministic: if two workers cut one file, either may be first at any page.
+One document names the version of the file and the number of records in a cut; the cuts are in pages, numbered from
+0. All of it is insert-only and deterministic: if two workers cut one file, either may be first at any page. An
+upload is one document, so that every process of the API can take the next part.
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import msgspec
 from msgspec import Struct
-from pymongo import ASCENDING
+from pymongo import ASCENDING, ReturnDocument
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.audience.csv_header import Header
-from shared.domain.audience.ranges import ByteRange
-from shared.domain.audience.sources import File
+from shared.domain.audience.audiences import ByteRange, File
+from shared.domain.audience.columns import Header
+from shared.domain.jobs.uploads import FileUpload, UploadedPart
 from shared.store.documents import Aggregate, Codec, Document, insert_new, insert_once, make
 
 PAGE = 50
@@ -100,3 +102,64 @@ class Files(Aggregate):
 
 def _page_id(plan_id: str, number: int) -> str:
     return f"{plan_id}/{number:08d}"
+
+
+_codec = Codec(FileUpload)
+_NOW = {"changed_at": True}
+
+
+class FileUploads(Aggregate):
+    """The `uploads` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._uploads = database["uploads"]
+
+    async def setup(self) -> None:
+        await self._uploads.create_index([("changed_at", ASCENDING)])
+
+    async def add(self, upload: FileUpload) -> FileUpload:
+        """Insert an upload; returns the stored one if another process was first."""
+        return _codec.value(await insert_once(self._uploads, _codec.document(upload)))
+
+    async def get(self, key: str) -> FileUpload | None:
+        return _codec.maybe(await self._uploads.find_one({"_id": key}))
+
+    async def note_part(self, upload: FileUpload, number: int, part: UploadedPart) -> bool:
+        """Record a stored part; `False` if the upload is completed or gone."""
+        change = {"$set": {f"parts.{number}": msgspec.to_builtins(part)}, "$currentDate": _NOW}
+        return (await self._uploads.update_one(_open(upload), change)).matched_count == 1
+
+    async def forget_parts(self, upload: FileUpload) -> None:
+        """Clear the stored parts, unless the upload is completed or gone."""
+        await self._uploads.update_one(_open(upload), {"$set": {"parts": {}}, "$currentDate": _NOW})
+
+    async def complete(self, upload: FileUpload) -> FileUpload | None:
+        """Record that exactly these parts are joined; `None` if that was done before, or the upload is gone."""
+        joined = {"completed": True, "parts": msgspec.to_builtins(upload.parts)}
+        change = {"$set": joined, "$currentDate": _NOW}
+        found = await self._uploads.find_one_and_update(_open(upload), change, return_document=ReturnDocument.AFTER)
+        return _codec.maybe(found)
+
+    async def find_unchanged(self, before: datetime, *, limit: int) -> Sequence[FileUpload]:
+        """Up to `limit` uploads unchanged since `before`, the oldest first."""
+        found = self._uploads.find({"changed_at": {"$lt": before}}).sort("changed_at", ASCENDING)
+        return [_codec.value(document) for document in await found.limit(limit).to_list()]
+
+    async def postpone(self, upload: FileUpload) -> None:
+        """Count the upload as changed now, unless it has changed since it was read."""
+        await self._uploads.update_one(_this_version(upload), {"$currentDate": _NOW})
+
+    async def forget(self, upload: FileUpload) -> bool:
+        """Delete an upload, unless it has changed since it was read."""
+        result = await self._uploads.delete_one(_this_version(upload))
+        return result.deleted_count == 1
+
+
+def _open(upload: FileUpload) -> Document:
+    """The query for an upload that is not completed. An upload that began anew under the same key has another token."""
+    return {"_id": upload.id, "token": upload.token, "completed": False}
+
+
+def _this_version(upload: FileUpload) -> Document:
+    """The query for an upload as it was read."""
+    return {"_id": upload.id, "changed_at": upload.changed_at}

@@ -1,18 +1,23 @@
-"""Milestones: moves of jobs that the audit and the bus do not have yet. The move stores its milestone in the job's
-document. `milestone_since` exists while there is one; a sparse index finds it."""
+"""News of jobs that were not told yet: milestones for the audit and the bus, and due mails.
 
-from collections.abc import Sequence
+The move of a job stores its milestone and its mail in the job's document, so each exists exactly if its move does.
+`milestone_since` and `mail_since` exist while there is one; sparse indexes find them.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 
 import msgspec
 from msgspec import Struct
 from pymongo import ASCENDING, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.instants import EPOCH
-from shared.domain.jobs.events import Milestone
-from shared.domain.jobs.totals import Totals
-from shared.store.documents import BSON_TYPES, Aggregate, Document
-from shared.store.jobs.job_documents import KEY_FIELDS, key_of, one_job, read_any_job
+from shared.domain.instants import EPOCH, ns
+from shared.domain.jobs.batches import Totals
+from shared.domain.jobs.events import DueMail, Milestone
+from shared.domain.jobs.jobs import job_key
+from shared.store.documents import BSON_TYPES, Aggregate, Document, translate_errors
+from shared.store.jobs.jobs import KEY_FIELDS, key_of, one_job, read_any_job
 
 _SHOWN = KEY_FIELDS | dict.fromkeys(("app_id", "group_id", "name", "template_names", "totals", "milestones"), 1)
 
@@ -70,3 +75,43 @@ def _milestones_of(document: Document) -> JobMilestones:
         milestones=msgspec.convert(stored, tuple[Milestone, ...], builtin_types=BSON_TYPES),
         stored=stored,
     )
+
+
+class Mails(Aggregate):
+    """The mails in the `jobs` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._jobs = database["jobs"]
+
+    async def setup(self) -> None:
+        await self._jobs.create_index([("mail_since", ASCENDING)], sparse=True)
+
+    async def find_waiting(self, before: datetime) -> AsyncIterator[str]:
+        """The keys of jobs with mails that became due, or were last queued, before `before`."""
+        with translate_errors():
+            async for document in self._jobs.find({"mail_since": {"$lt": ns(before)}}, {"incarnation": 1}):
+                yield job_key(document["_id"], document.get("incarnation", ""))
+
+    async def touch(self, job_id: str, at: datetime) -> None:
+        """Record that the job's mails were queued at `at`."""
+        waiting = one_job(job_id) | {"mail_since": {"$exists": True}}
+        await self._jobs.update_one(waiting, {"$set": {"mail_since": ns(at)}})
+
+    async def lease(self, job_id: str, mail: DueMail, token: str, *, now: datetime, until: datetime) -> bool:
+        """Take the right to send a due mail; a job sends one mail at a time."""
+        query = one_job(job_id) | {
+            "mails": msgspec.to_builtins(mail),
+            "$or": [{"mail_lease": {"$exists": False}}, {"mail_lease.until": {"$lte": now}}],
+        }
+        lease = {"token": token, "until": until}
+        result = await self._jobs.update_one(query, {"$set": {"mail_lease": lease}})
+        return result.modified_count == 1
+
+    async def release(self, job_id: str, token: str) -> None:
+        leased = one_job(job_id) | {"mail_lease.token": token}
+        await self._jobs.update_one(leased, {"$unset": {"mail_lease": ""}})
+
+    async def note_sent(self, job_id: str, mail: DueMail) -> None:
+        """Record that the mail need not be sent any more."""
+        await self._jobs.update_one(one_job(job_id), {"$pull": {"mails": msgspec.to_builtins(mail)}})
+        await self._jobs.update_one(one_job(job_id) | {"mails": []}, {"$unset": {"mail_since": ""}})

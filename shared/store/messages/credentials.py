@@ -1,7 +1,9 @@
-"""Credentials: one document each, with the users' settings, the pace and the places.
+"""Credentials, one document each with the users' settings, the pace and the places, and send limits of namespaces.
 
-Users change the settings, by compare-and-set on `version`; senders change pace and places several times a second, by
-compare-and-set on `pace.seq`. Neither writes a field of the other.
+Users change the settings, by compare-and-set on `version`; senders change pace and places several times a second,
+by compare-and-set on `pace.seq`. Neither writes a field of the other. A send limit is the generic cell rate
+algorithm in one update of one document, exact over all processes: `next_us` is the time at which the last granted
+message would be due at the namespace's rate, and may be ahead by at most the `burst`.
 """
 
 from collections.abc import Sequence
@@ -9,15 +11,17 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from pymongo import ASCENDING, ReturnDocument
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
+from shared.domain.documents import sources
 from shared.domain.errors import Conflict
+from shared.domain.instants import EPOCH
 from shared.domain.messages.credentials import CREDENTIAL_TRANSITIONS, Credential, CredentialStatus, Traffic
 from shared.domain.messages.pacing import Pace
 from shared.domain.messages.places import Places
-from shared.domain.transitions import sources
 from shared.store.documents import (
     Aggregate,
     Codec,
@@ -25,6 +29,7 @@ from shared.store.documents import (
     Page,
     forget_some,
     insert_new,
+    make,
     read_page,
     translate_errors,
 )
@@ -187,3 +192,42 @@ class Credentials(Aggregate):
 
 def _sealed_otherwise(key: str) -> Document:
     return {"sealed_by": {"$nin": ["", key]}}
+
+
+_SECOND = 1_000_000
+
+
+class Granted(Struct, frozen=True):
+    """The granted number of messages, and the seconds until the next one."""
+
+    count: int
+    wait_seconds: float
+
+
+class SendLimits(Aggregate):
+    """The collection `callers`."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._callers = database["callers"]
+
+    async def setup(self) -> None:
+        await make(self._callers)
+
+    async def take(self, namespace: str, count: int, *, rate: float, now: datetime) -> Granted:
+        """Grant up to `count` messages at `rate` a second; at most one second's worth at once."""
+        interval = round(_SECOND / rate)
+        burst = max(int(rate), 1) * interval
+        at = int((now - EPOCH).total_seconds() * 1_000) * 1_000
+        # A corrected clock that was ahead delays no messages beyond the burst.
+        free: Document = {"$min": [{"$max": [{"$ifNull": ["$next_us", 0]}, at]}, at + burst]}
+        room: Document = {"$floor": {"$divide": [{"$subtract": [at + burst, free]}, interval]}}
+        granted: Document = {"$max": [{"$min": [count, room]}, 0]}
+        steps: list[Document] = [
+            {"$set": {"free_us": free, "granted": granted}},
+            {"$set": {"next_us": {"$add": ["$free_us", {"$multiply": ["$granted", interval]}]}}},
+        ]
+        found: Any = await self._callers.find_one_and_update(
+            {"_id": namespace}, steps, upsert=True, return_document=ReturnDocument.AFTER
+        )
+        wait = found["next_us"] - (at + burst - interval)
+        return Granted(int(found["granted"]), max(wait, 0) / _SECOND)

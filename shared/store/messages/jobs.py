@@ -1,38 +1,103 @@
-"""The jobs of credentials: the running ones, and their order.
+"""The jobs of credentials: the running ones, their order, the moves of their batches, and reopened ones.
 
-`had` is the job's used share (`shared.domain.messages.places`); a job that has not begun has none. `resend` names the
-states of the messages that a reopened job sends.
+`had` is the job's used share (`shared.domain.messages.places`); a job that has not begun has none. `resend` names
+the states of the messages that a reopened job sends.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 
 import msgspec
 from msgspec import Struct
-from pymongo import ASCENDING, UpdateOne
+from pymongo import ASCENDING, ReturnDocument, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.audience.audiences import normal_locale
+from shared.domain.documents import source_of, sources
 from shared.domain.instants import from_ns
+from shared.domain.jobs.batches import SETTLED, Batch, BatchStatus, Receipt, is_failure
 from shared.domain.jobs.events import DueMail, Event, Milestone
 from shared.domain.jobs.jobs import TRANSITIONS, Job, JobStatus, Standing
-from shared.domain.messages.flowing import WaitingJob
-from shared.domain.messages.halting import Bounces
-from shared.domain.messages.jobs import MessageOptions, Resending, options_of
+from shared.domain.messages.credentials import WaitingJob
+from shared.domain.messages.jobs import (
+    MESSAGE_JOB_TRANSITIONS,
+    MESSAGE_TRANSITIONS,
+    Bounces,
+    MessageOptions,
+    Resending,
+    options_of,
+)
 from shared.domain.messages.ledger import MessageState
 from shared.domain.messages.places import Rank
-from shared.domain.messages.unsubscribing import EVERYTHING
-from shared.domain.transitions import sources
-from shared.store.documents import Aggregate, Document
-from shared.store.jobs.job_changes import change_job
-from shared.store.jobs.job_documents import (
+from shared.domain.messages.suppressions import EVERYTHING
+from shared.store.documents import Aggregate, Document, json_text
+from shared.store.jobs.batches import batch_of, receipt_document
+from shared.store.jobs.jobs import (
     KEY_FIELDS,
     STANDING_FIELDS,
+    change_job,
     job_of,
     key_of,
     one_job,
     read_any_job,
     standing_of,
 )
+from shared.store.messages.ledger import beginning_with
+
+
+class MessageBatches(Aggregate):
+    """The batches of messages in the `batches` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._batches = database["batches"]
+
+    async def find_planned(self, job_id: str, *, since: int, now: datetime) -> Batch | None:
+        """The job's first planned batch from the ordinal `since` on that may be sent at `now`."""
+        query = _query_planned(job_id) | {"ordinal": {"$gte": since}, "not_before": {"$not": {"$gt": now}}}
+        found = await self._batches.find_one(query, sort=[("ordinal", ASCENDING)])
+        return None if found is None else batch_of(found)
+
+    async def put_back(self, batch: Batch, *, not_before: datetime | None = None) -> Batch | None:
+        """sending → planned, if its owner is unchanged; not sent before `not_before`."""
+        change: Document = {"owner": ""} | ({} if not_before is None else {"not_before": not_before})
+        unset = {"not_before": ""} if not_before is None else {}
+        return await self._move(batch, BatchStatus.PLANNED, change, unset)
+
+    async def bring_forward(self, job_id: str) -> None:
+        """Remove the waiting times of the job's planned batches."""
+        waiting = _query_planned(job_id) | {"not_before": {"$exists": True}}
+        await self._batches.update_many(waiting, {"$unset": {"not_before": ""}})
+
+    async def fit(self, batch: Batch, *, size: int, receipt: Receipt) -> Batch | None:
+        """Store the number of recipients and the present receipt, if its owner is unchanged."""
+        query = {"_id": batch.id, "owner": batch.owner, "attempts": batch.attempts}
+        fields = {"size": size, "receipt": receipt_document(receipt)}
+        change = {"$set": fields, "$currentDate": {"changed_at": True}}
+        found = await self._batches.find_one_and_update(query, change, return_document=ReturnDocument.AFTER)
+        return None if found is None else batch_of(found)
+
+    async def settle(
+        self, batch: Batch, *, to: BatchStatus, receipt: Receipt, size: int, tally: Mapping[str, int] | None = None
+    ) -> Batch | None:
+        """sending → settled, with `size` recipients, if its owner is unchanged. A `tally` counts entries that are not
+        stored."""
+        change: Document = {"receipt": receipt_document(receipt), "size": size, "settled": True, "owner": ""}
+        change |= {"failed_of": batch.job_id} if is_failure(to) else {}
+        change |= {f"tally.{name}": count for name, count in (tally or {}).items()}
+        return await self._move(batch, to, change, {"not_before": ""})
+
+    async def _move(self, batch: Batch, to: BatchStatus, fields: Document, unset: Document) -> Batch | None:
+        source = source_of(MESSAGE_TRANSITIONS, BatchStatus.SENDING, to)
+        query = {"_id": batch.id, "owner": batch.owner, "attempts": batch.attempts, "status": source.value}
+        change: Document = {"$set": {"status": to.value} | fields, "$currentDate": {"changed_at": True}}
+        change |= {"$unset": unset} if unset else {}
+        found = await self._batches.find_one_and_update(query, change, return_document=ReturnDocument.AFTER)
+        return None if found is None else batch_of(found)
+
+
+def _query_planned(job_id: str) -> Document:
+    return {"job_id": job_id, "status": BatchStatus.PLANNED.value}
+
 
 _WITHOUT = {"plan.templates": 0, "context": 0}
 _OF_RUNNING = KEY_FIELDS | {"created_at": 1, "options": 1, "had": 1}
@@ -177,3 +242,68 @@ def _waiting_job(job: Job) -> WaitingJob:
 def _running_job(document: Document) -> RunningJob:
     options = msgspec.json.decode(document["options"], type=MessageOptions)
     return RunningJob(key_of(document), int(document["created_at"]), options.share, document.get("had"))
+
+
+_OF_ENTRIES = [f"$tally.{state.value}" for state in MessageState if state is not MessageState.UNSENT]
+_ENTRIES: Document = {"$add": [{"$ifNull": [count, 0]} for count in _OF_ENTRIES]}
+_SENT_TO_FEWER: Document = {"status": BatchStatus.FAILED.value, "$expr": {"$gt": ["$size", _ENTRIES]}}
+"""A failed batch with fewer entries than recipients."""
+_ENDED = sorted(sources(MESSAGE_JOB_TRANSITIONS, JobStatus.RUNNING) & {JobStatus.COMPLETED, JobStatus.STOPPED})
+
+
+class Reopening(Aggregate):
+    """Jobs and batches that are sent again."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._jobs = database["jobs"]
+        self._batches = database["batches"]
+        self._tallies = database["tallies"]
+
+    async def reopen_job(
+        self, job: Job, states: Collection[MessageState], *, at: int, events: Sequence[Event] = ()
+    ) -> Job | None:
+        """Reopen an ended job, to send its messages in these states; `None` if it has not ended, was reopened since it
+        was read, or has no batches any more."""
+        query = one_job(job.key) | {"status": {"$in": _ENDED}, "open": False}
+        query |= {"ledger_since": {"$type": "date"}, "forgetting": None}
+        query["round"] = job.round or {"$in": [0, None]}
+        fields: Document = {
+            "status": JobStatus.RUNNING.value,
+            "open": True,
+            "round": job.round + 1,
+            "reopening": True,
+            "resend": sorted(state.value for state in states),
+            "had": None,
+            "totals": None,
+            "reasons": json_text({}),
+            "failure": "",
+            "completed_at": 0,
+            "updated_at": at,
+            "personal_since": None,
+        }
+        return await change_job(self._jobs, query, fields, events=events)
+
+    async def reopen_batches(self, job: Job, states: Collection[MessageState]) -> None:
+        """Return the job's settled batches that may have messages in these states to its plan."""
+        queries: list[Document] = [{f"tally.{state.value}": {"$gt": 0}} for state in sorted(states)]
+        queries.append({"ordinal": {"$in": await self._find_by_callbacks(job, states)}})
+        if MessageState.UNSENT in states:
+            queries += [{"status": BatchStatus.DROPPED.value}, _SENT_TO_FEWER]
+        # Batches of this round are back already: a late retry finds nothing to do.
+        earlier = {"$not": {"$gte": job.round}}
+        settled = {"job_id": job.key, "settled": True, "status": {"$in": sorted(SETTLED)}, "round": earlier}
+        planned = {"status": BatchStatus.PLANNED.value, "settled": False, "owner": "", "round": job.round}
+        change = {"$set": planned, "$unset": {"failed_of": "", "not_before": ""}, "$currentDate": {"changed_at": True}}
+        await self._batches.update_many(settled | {"$or": queries}, change)
+
+    async def end_reopening(self, job: Job) -> None:
+        """Record that all these batches are back in the plan."""
+        await self._jobs.update_one(
+            one_job(job.key) | {"round": job.round, "reopening": True}, {"$set": {"reopening": False}}
+        )
+
+    async def _find_by_callbacks(self, job: Job, states: Collection[MessageState]) -> list[int]:
+        """The batches with messages that callbacks have brought into these states."""
+        wanted = {"$or": [{state.value: {"$gt": 0}} for state in sorted(states)]}
+        found = self._tallies.find(beginning_with(f"{job.incarnation}.") | wanted, {"_id": 1})
+        return [int(document["_id"].split(".")[1]) async for document in found]

@@ -6,11 +6,16 @@
     forgetting       batches and messages are being removed: the job cannot be reopened
     tally            the counts of removed batches
 
-One transaction removes a batch with its messages and callback counts, and adds its counts to the job. So the remaining
-counts and the job's tally always add up, and a callback either counts before its message goes or finds none.
+One transaction removes a batch with its messages and callback counts, and adds its counts to the job. So the
+remaining counts and the job's tally always add up, and a callback either counts before its message goes or finds
+none.
+
+Redacted entries lose their recipients, and count as before. Each step of a redaction is one repeatable update of
+several entries. It raises the `v` of each: the next write of an entry that was read before is refused, and a new
+read finds it redacted (`shared.domain.messages.ledger`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -22,8 +27,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.jobs.jobs import Job, split_key
 from shared.domain.messages.ledger import add_tallies, batch_prefix
 from shared.store.documents import Aggregate, Document, forget_some
-from shared.store.jobs.job_documents import job_of, one_job
-from shared.store.messages.sums import beginning_with, flatten_tally
+from shared.store.jobs.jobs import job_of, one_job
+from shared.store.messages.ledger import beginning_with, flatten_tally
 from shared.store.transactions import run_transaction
 
 _TRANSACTION_SECONDS = 10.0
@@ -156,3 +161,61 @@ def _repeats_of(batch: Document) -> int:
     """The rows of a table that repeat an earlier one. Repeats in a file's ranges are bits, counted in its plan."""
     repeated = (batch.get("range") or {}).get("repeated", ())
     return len(repeated) if isinstance(repeated, list) else 0
+
+
+_EARLIER = {
+    "$map": {"input": "$earlier", "as": "attempt", "in": {"$mergeObjects": ["$$attempt", {"detail": ""}]}},
+}
+_REDACT: list[Document] = [
+    {
+        "$set": {
+            "redacted_at": {"$ifNull": ["$redacted_at", "$$NOW"]},
+            "v": {"$add": [{"$ifNull": ["$v", 0]}, 1]},
+            "earlier": {"$cond": [{"$isArray": "$earlier"}, _EARLIER, "$$REMOVE"]},
+        }
+    },
+    {"$unset": ["to", "detail", "personal_since"]},
+]
+
+
+class Redaction(Aggregate):
+    """Redacts entries of the `messages` collection.
+
+    Entries of single messages have `personal_since`, from their end until they are redacted, and `ledger_since`, from
+    their end on. Entries of jobs have neither: the job has these fields.
+    """
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._messages = database["messages"]
+
+    async def setup(self) -> None:
+        await self._messages.create_index([("personal_since", ASCENDING)], sparse=True)
+        await self._messages.create_index([("ledger_since", ASCENDING)], sparse=True)
+
+    async def redact_batches(self, incarnation: str, first: int, end: int) -> int:
+        """Redact the entries of a job's batches from the ordinal `first` up to, not including, `end`; returns the
+        number."""
+        bounds = {"$gt": batch_prefix(incarnation, first), "$lt": batch_prefix(incarnation, end)}
+        return (await self._messages.update_many({"_id": bounds}, _REDACT)).matched_count
+
+    async def redact_recipient(self, app_id: str, addresses: Collection[str], *, limit: int) -> int:
+        """Redact up to `limit` of an app's messages to one of these addresses; returns the number. A pending message
+        keeps its recipient."""
+        query: Document = {"app_id": app_id, "to": {"$in": sorted(addresses)}, "pending": None}
+        return await self._redact_some(query, limit)
+
+    async def redact_singles(self, before: datetime, *, limit: int) -> int:
+        return await self._redact_some({"personal_since": {"$lt": before}}, limit)
+
+    async def forget_singles(self, before: datetime, *, limit: int) -> int:
+        return await forget_some(self._messages, {"ledger_since": {"$lt": before}}, limit)
+
+    async def forget_some_of(self, app_id: str, *, limit: int) -> int:
+        return await forget_some(self._messages, {"app_id": app_id}, limit)
+
+    async def _redact_some(self, query: Document, limit: int) -> int:
+        found = await self._messages.find(query, {"_id": 1}).limit(limit).to_list()
+        if found:
+            chosen = {"_id": {"$in": [document["_id"] for document in found]}}
+            await self._messages.update_many(chosen, _REDACT)
+        return len(found)

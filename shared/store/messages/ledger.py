@@ -1,46 +1,131 @@
 """The ledger of messages: an entry for each message, and tallies that are exact at any moment.
 
-Entries and tallies change in one transaction. A batch has two tallies, so that a worker never waits for a callback: the
-worker's is in the batch itself, fenced by the batch's owner, and that of callbacks is in `tallies`. Their sum is the
-true tally.
-
-A process that dies in a transaction leaves it open, and the server locks the touched documents for up to a minute. So a
-worker writes for a batch in one session (`WritingSession`), whose id is the batch's owner: a worker that finds the
-owner dead ends its session first (`end_session`).
-
-Each change names the entry as it was read. If one entry has changed since, the whole write changes nothing: the worker
-reads again and decides anew. So a write with an unknown outcome is safe to repeat.
+Entries and tallies change in one transaction. A batch has two tallies, so that a worker never waits for a callback:
+the worker's is in the batch itself, fenced by the batch's owner, and that of callbacks is in `tallies`. Their sum
+is the batch's counts. The counts of removed batches are in their job (`tally`): each step of a removal moves counts
+there in one transaction, and raises `steps`.
 """
 
 import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from enum import Enum
 from itertools import pairwise
-from typing import Self
+from typing import Any, Self
 
 from msgspec import Struct
 from pymongo import ASCENDING
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError
+from pymongo.read_concern import ReadConcern
 
-from shared.domain.messages.batches import receipt_of_states
-from shared.domain.messages.events import message_event
-from shared.domain.messages.ledger import Message, add_tallies, batch_prefix, difference, prefix_of
-from shared.store.documents import Aggregate, Codec, Document, is_duplicate, make, of_same_place
-from shared.store.messages.sums import beginning_with
+from shared.domain.instants import EPOCH
+from shared.domain.jobs.jobs import split_key
+from shared.domain.messages.jobs import MessageCounts, counted_states, message_event, receipt_of_states
+from shared.domain.messages.ledger import Message, MessageState, add_tallies, batch_prefix, difference, prefix_of
+from shared.store.documents import Aggregate, Codec, Document, Page, is_duplicate, make, of_same_place, read_page
+from shared.store.jobs.jobs import one_job
 from shared.store.outbox import OUTBOX, prepare_for_outbox
 from shared.store.transactions import OwnSession, end_session, run_transaction
 
+_NOTHING_KEPT: Document = {"planned": 0, "duplicates": 0, "steps": 0, "counts": {}}
+_COUNTED: Document = {
+    "_id": 0,
+    "size": 1,
+    "tally": 1,
+    # Repeats in a file's range are bits: the plan counts them.
+    "repeats": {"$cond": [{"$isArray": "$range.repeated"}, {"$size": "$range.repeated"}, 0]},
+}
+
+
+class MessageSums(Aggregate):
+    """Reads `batches`, `tallies`, and the field `tally` of jobs."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._jobs = database["jobs"]
+        self._batches = database["batches"].with_options(read_concern=ReadConcern("snapshot"))
+        self._tallies = database["tallies"]
+
+    async def count(self, job_key: str) -> MessageCounts:
+        """The messages of a job at one moment; without its duplicates while it has its batches. A job that is being
+        deleted has no messages."""
+        while True:
+            before, found, after = await self._read(job_key)
+            if after and after.get("removing"):
+                return MessageCounts()
+            # Some servers have no snapshot of several collections: if the two reads of the job differ, counts have
+            # moved.
+            if _steps_of(before) == _steps_of(after):
+                return _add_up(found, after or {})
+
+    async def _read(self, job_key: str) -> tuple[Document | None, list[Document], Document | None]:
+        """The counted documents between two reads of the job; `None` for a deleted job."""
+        look = {"_id": 0, "tally": 1, "round": 1, "removing": 1}
+        heard = beginning_with(f"{split_key(job_key)[1]}.")
+        async with self._jobs.database.client.start_session(snapshot=True) as session:
+            before = await self._jobs.find_one(one_job(job_key), look, session=session)
+            # Before the batches: a callback only moves a message that its batch has counted.
+            told = await self._tallies.find(heard, session=session).to_list()
+            counted = [{"$match": {"job_id": job_key}}, {"$project": _COUNTED}]
+            batches = await (await self._batches.aggregate(counted, session=session)).to_list()
+            after = await self._jobs.find_one(one_job(job_key), look, session=session)
+        return before, [*batches, *({"tally": tally} for tally in told)], after
+
+    async def count_unsent(self, job_keys: Sequence[str]) -> int:
+        return sum((await self.count_unsent_of(job_keys)).values())
+
+    async def count_unsent_of(self, job_keys: Sequence[str]) -> dict[str, int]:
+        """The number of uncalled messages of each job. Callbacks only move called ones."""
+        if not job_keys:
+            return {}
+        states = [{"$ifNull": [f"$tally.{state}", 0]} for state in counted_states()]
+        pipeline: list[Document] = [
+            {"$match": {"job_id": {"$in": list(job_keys)}}},
+            {"$group": {"_id": "$job_id", "unsent": {"$sum": {"$subtract": ["$size", {"$add": states}]}}}},
+        ]
+        found = await (await self._batches.aggregate(pipeline)).to_list()
+        return {document["_id"]: max(document["unsent"], 0) for document in found}
+
+
+def _steps_of(look: Document | None) -> tuple[int, int] | None:
+    # A deletion takes no steps. It deletes the job after its batches.
+    return None if look is None else (look.get("tally", _NOTHING_KEPT)["steps"], look.get("round", 0))
+
+
+def _add_up(found: Sequence[Document], look: Document) -> MessageCounts:
+    kept: Document = look.get("tally", _NOTHING_KEPT)
+    return MessageCounts(
+        planned=kept["planned"] + sum(document.get("size", 0) for document in found),
+        duplicates=kept["duplicates"] + sum(document.get("repeats", 0) for document in found),
+        tally=add_tallies(map(flatten_tally, [kept["counts"], *(each.get("tally", {}) for each in found)])),
+        round=look.get("round", 0),
+    )
+
+
+def beginning_with(prefix: str) -> Document:
+    """The query for ids with this prefix, as one range; `prefix` ends with a dot, which the slash follows in ASCII."""
+    return {"_id": {"$gt": prefix, "$lt": f"{prefix[:-1]}/"}}
+
+
+def flatten_tally(tally: Mapping[str, Any], path: str = "") -> dict[str, int]:
+    """The counts of a stored tally, by their full names."""
+    counts: dict[str, int] = {}
+    for name, value in tally.items():
+        if isinstance(value, dict):
+            counts |= flatten_tally(value, f"{path}{name}.")
+        elif name != "_id":
+            counts[f"{path}{name}"] = value
+    return counts
+
+
 WRITTEN_AT_ONCE = 200
 """Recommended maximum of entries in one write: the server handles them in one transaction."""
-
 Transact = Callable[[AsyncClientSession], Awaitable[None]]
 """Writes in the transaction of this session."""
-
 # The server compares each document with a list of all of them: twice as many take more than twice as long.
 _UPDATED_AT_ONCE = 100
 _SESSION_ID = re.compile(r"[0-9a-f]{32}")
@@ -258,3 +343,69 @@ def _increments(fields: Mapping[str, Mapping[str, int]]) -> Document:
     """The change that adds these counts to fields of a document; `""` is the document itself."""
     counts = {f"{field}.{name}".lstrip("."): count for field, told in fields.items() for name, count in told.items()}
     return {"$inc": counts} if any(counts.values()) else {}
+
+
+_BATCH = 1_000
+# Default values are not stored in the document.
+_UNWRITTEN = {state: [None] if state is MessageState.UNSENT else [] for state in MessageState}
+# Calls of a message change its own times. In that order a reader of pages would see some messages twice, and
+# others never. So a job's message has the time of its job.
+_INCARNATION = {"$arrayElemAt": [{"$split": ["$_id", "."]}, 0]}
+_JOB: Document = {
+    "from": "jobs",
+    "localField": "job",
+    "foreignField": "incarnation",
+    "pipeline": [{"$project": {"_id": 0, "created_at": 1}}],
+    "as": "job",
+}
+_MADE = {"$toDate": {"$toLong": {"$divide": ["$job.created_at", 1_000_000]}}}
+_ACCEPTED = {"$ifNull": ["$single.created_at", {"$ifNull": [_MADE, EPOCH]}]}
+
+
+class Dated(Struct, frozen=True):
+    """A message, and the time when it or its job was accepted."""
+
+    message: Message
+    at: datetime
+
+
+class LedgerLists(Aggregate):
+    """Reads the `messages` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._messages = database["messages"]
+
+    async def page(
+        self, incarnation: str, *, state: MessageState | None = None, after: str = "", limit: int
+    ) -> Page[Message]:
+        """The messages of an incarnation in the order of its audience, after the id `after`; in one state, if given."""
+        query = beginning_with(f"{incarnation}.")
+        query["_id"]["$gt"] = max(after, query["_id"]["$gt"])
+        query |= {} if state is None else {"state": {"$in": [state.value, *_UNWRITTEN[state]]}}
+        return await read_page(self._messages, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
+
+    async def find_recipient(
+        self, app_id: str, addresses: Collection[str], *, before: tuple[datetime, str] | None = None, limit: int
+    ) -> Page[Dated]:
+        """The app's messages to one of these addresses, the newest first, behind the instant and id `before`."""
+        pipeline: list[Document] = [
+            {"$match": {"app_id": app_id, "to": {"$in": list(addresses)}}},
+            {"$addFields": {"job": _INCARNATION}},
+            {"$lookup": _JOB},
+            {"$unwind": {"path": "$job", "preserveNullAndEmptyArrays": True}},
+            {"$addFields": {"at": _ACCEPTED}},
+            {"$project": {"job": 0}},
+        ]
+        if before is not None:
+            at, message_id = before
+            pipeline.append({"$match": {"$or": [{"at": {"$lt": at}}, {"at": at, "_id": {"$lt": message_id}}]}})
+        pipeline += [{"$sort": {"at": -1, "_id": -1}}, {"$limit": limit + 1}]
+        found = await (await self._messages.aggregate(pipeline, batchSize=_BATCH)).to_list()
+        page = Page(Dated(_codec.value(document), document["at"]) for document in found[:limit])
+        page.more = len(found) > limit
+        return page
+
+    async def find_ref(self, app_id: str, ref: str) -> list[Message]:
+        """The app's messages with this provider id: one, unless the provider used it twice."""
+        found = await self._messages.find({"ref": ref, "app_id": app_id}).limit(_BATCH).to_list()
+        return [_codec.value(document) for document in found]

@@ -10,15 +10,15 @@ from pymongo import ASCENDING, UpdateOne
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Channel
 from shared.domain.messages.suppressions import (
+    EVERYTHING,
     Suppression,
     SuppressionCause,
     hash_address,
     strongest,
     suppression_id,
 )
-from shared.domain.messages.unsubscribing import EVERYTHING
 from shared.store.documents import Aggregate, Codec, Document, Page, forget_some, insert_new, read_page, with_ids
 
 _codec = Codec(Suppression)

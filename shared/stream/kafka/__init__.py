@@ -22,15 +22,14 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Self
 
-from shared.domain.clock.deliveries import Outcome, TopicMessage
+from shared.domain.clock.callbacks import Outcome, TopicMessage
+from shared.domain.documents import LogRange
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart
-from shared.domain.positions import LogRange
 from shared.runtime.server_settings import NO_FILES, TlsSettings
 from shared.stream import NO_TOPICS, Lane, LateRecords, TopicSpec, as_spec
-from shared.stream.kafka.cluster import Cluster
+from shared.stream.kafka.cluster import Cluster, KafkaInspection, try_transaction
 from shared.stream.kafka.deliveries import TopicDeliverer
-from shared.stream.kafka.inspection import KafkaInspection, try_transaction
 from shared.stream.kafka.lanes import Lanes
 from shared.stream.kafka.ledger import Ledger
 from shared.stream.kafka.publisher import Publisher

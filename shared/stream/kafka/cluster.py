@@ -1,22 +1,228 @@
-"""Topics and versions of the cluster: `carillon init` creates the topics, every process verifies them."""
+"""Topics, versions and settings of the cluster: `carillon init` creates the topics, every process verifies them, and
+`carillon doctor` asks for what the promises depend on. A marker is a consumer offset, so the offsets' retention counts.
+"""
 
 import asyncio
 import re
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from contextlib import suppress
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
+import structlog
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_code
-from aiokafka.protocol.admin import ApiVersionRequest
+from aiokafka.conn import collect_hosts
+from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
+from aiokafka.protocol.admin import ApiVersionRequest, DescribeConfigsRequest
+from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.structs import TopicPartition
+from msgspec import Struct
 
 from shared.domain.errors import Unavailable
 from shared.stream import TopicSpec
-from shared.stream.kafka import durability
-from shared.stream.kafka.connections import STOP_SECONDS, translate_errors
-from shared.stream.kafka.inspection import KafkaInspection, is_older_than_4_0
-from shared.stream.kafka.servers import KafkaServers
+from shared.stream.kafka.servers import STOP_SECONDS, KafkaServers, stop, translate_errors
+
+log = structlog.get_logger(__name__)
+MIN_INSYNC = "min.insync.replicas"
+RETENTION = "offsets.retention.minutes"
+TOPIC_RETENTION = "retention.ms"
+TOPIC_SIZE = "retention.bytes"
+STAMPED_BY = "message.timestamp.type"
+CLEANUP = "cleanup.policy"
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+MANY_COPIES = 3  # with two copies, one missing broker would stop all writing
+_BROKER, _TOPIC = 4, 2
+_MINUTES_A_DAY = 1_440
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def topic_configs(copies: int, topic: TopicSpec) -> dict[str, str]:
+    """The settings of a new topic of Carillon's. With three copies, one may be away and a write still has two.
+    A topic with a retention forgets by age only, whatever the brokers' defaults are. Brokers set the time of a record,
+    because the clocks of publishers may be wrong."""
+    configs = {MIN_INSYNC: "2"} if copies >= MANY_COPIES else {}
+    if topic.retention is None:
+        return configs
+    kept = {TOPIC_RETENTION: str(topic.retention // _MILLISECOND), TOPIC_SIZE: "-1"}
+    return configs | kept | {CLEANUP: "delete", STAMPED_BY: "LogAppendTime"}
+
+
+async def check_marker_retention(client: AIOKafkaClient, nodes: Iterable[int], *, days: float) -> None:
+    """Raise `Unavailable` if a broker forgets markers before `days`. The caller sets the deadline."""
+    for node in nodes:
+        minutes = int((await describe_broker(client, node, [RETENTION])).get(RETENTION) or -1)
+        if 0 <= minutes < days * _MINUTES_A_DAY:
+            raise Unavailable(
+                f"Kafka: broker {node} keeps markers for {minutes} minutes ({RETENTION}), "
+                f"stream.marker_retention_days says {days:g} days: raise the one or lower the other"
+            )
+
+
+async def check_topic_retention(client: AIOKafkaClient, topics: Mapping[str, TopicSpec]) -> None:
+    """Raise `Unavailable` if a topic is compacted, or forgets before its retention, by age or by size. The caller
+    sets the deadline."""
+    kept = {name: topic.retention for name, topic in topics.items() if topic.retention is not None}
+    if not kept:
+        return
+    node = client.get_random_node()
+    if node is None:
+        raise Unavailable("Kafka: no broker is known")
+    found = await describe_topics(client, node, kept, [TOPIC_RETENTION, TOPIC_SIZE, CLEANUP])
+    for name, config in found.items():
+        _check_retention(name, config, kept[name])
+
+
+def _check_retention(name: str, config: Mapping[str, str | None], wanted: timedelta) -> None:
+    milliseconds = int(config.get(TOPIC_RETENTION) or -1)
+    if 0 <= milliseconds < wanted // _MILLISECOND:
+        raise Unavailable(
+            f"Kafka: topic {name} keeps its records for {timedelta(milliseconds=milliseconds)} ({TOPIC_RETENTION}), "
+            f"our settings say {wanted}: raise the one or lower the other"
+        )
+    if int(config.get(TOPIC_SIZE) or -1) >= 0:
+        raise Unavailable(f"Kafka: topic {name} forgets what is beyond its {TOPIC_SIZE}: set that to -1")
+    if "compact" in (config.get(CLEANUP) or ""):
+        raise Unavailable(f"Kafka: topic {name} forgets records with the same key: set its {CLEANUP} to delete")
+
+
+async def warn_of_lone_leaders(client: AIOKafkaClient, topics: Sequence[str]) -> None:
+    """Log each topic with three copies or more that counts records as written once the leader alone has them."""
+    node = client.get_random_node()
+    if node is None:
+        raise Unavailable("Kafka: no broker is known")
+    reply = await client.send(node, MetadataRequest(list(topics), allow_auto_topic_creation=False))
+    copies = {name: min(len(part[3]) for part in parts) for _, name, _, parts in reply.topics if parts}
+    found = await describe_topics(client, node, copies, [MIN_INSYNC])
+    for name, config in found.items():
+        if copies[name] >= MANY_COPIES and int(config.get(MIN_INSYNC) or 1) < 2:
+            log.warning("topic can lose what it acknowledged", topic=name, copies=copies[name], set=f"{MIN_INSYNC}=2")
+
+
+async def describe_broker(client: AIOKafkaClient, node: int, names: Sequence[str]) -> Mapping[str, str | None]:
+    """These settings of a broker, without those that Carillon may not see."""
+    return (await _describe(client, node, [(_BROKER, str(node), [*names])])).get(str(node), {})
+
+
+async def describe_topics(
+    client: AIOKafkaClient, node: int, topics: Iterable[str], names: Sequence[str]
+) -> Mapping[str, Mapping[str, str | None]]:
+    """The effective settings of each topic, without topics that Carillon may not see."""
+    return await _describe(client, node, [(_TOPIC, topic, [*names]) for topic in topics])
+
+
+async def _describe(
+    client: AIOKafkaClient, node: int, resources: Sequence[tuple[int, str, list[str]]]
+) -> dict[str, Mapping[str, str | None]]:
+    reply = await client.send(node, DescribeConfigsRequest(list(resources)))
+    found: dict[str, Mapping[str, str | None]] = {}
+    for code, _, _, name, entries in reply.resources:
+        error = for_code(code)
+        if not code:
+            found[name] = {entry[0]: entry[1] for entry in entries}
+        elif error is not UnknownTopicOrPartitionError:
+            log.warning("Kafka does not tell its configuration", of=name, reason=error.__name__)
+    return found
+
+
+# EndTxn version 5 came with Kafka 4.0 (KIP-890): brokers from there on show a marker as soon as its lane is fenced.
+_END_TXN, _SINCE_4_0 = 26, 5
+
+
+def kafka_addresses(url: str) -> list[tuple[str, int]]:
+    """The hosts and ports in a URL of Kafka."""
+    servers = collect_hosts(urlsplit(url).netloc.rpartition("@")[2], randomize=False)
+    return [(host, port) for host, port, _ in servers]
+
+
+def is_older_than_4_0(versions: Any) -> bool:
+    """Whether a broker with this answer to `ApiVersions` may show a marker late."""
+    newest = {key: highest for key, _, highest in versions.api_versions}
+    return bool(newest.get(_END_TXN, 0) < _SINCE_4_0)
+
+
+async def try_transaction(
+    options: Mapping[str, Any], request_seconds: float, ledger_topic: str, timeout_seconds: float
+) -> None:
+    """Begin a transaction with an offset of the ledger, and abort it. A missing ledger is waited for."""
+    producer = AIOKafkaProducer(
+        **options,
+        transactional_id=f"carillon-doctor-{secrets.token_hex(12)}",  # two doctors with one id would fence each other
+        transaction_timeout_ms=int(timeout_seconds * 1000),
+        request_timeout_ms=int(request_seconds * 1000),
+    )
+    try:
+        with translate_errors():
+            async with asyncio.timeout(request_seconds):
+                await producer.start()
+                await producer.begin_transaction()
+                await producer.send_offsets_to_transaction({TopicPartition(ledger_topic, 0): 0}, "carillon.job.doctor")
+                await producer.abort_transaction()
+    finally:
+        await stop(producer)
+
+
+class TopicFacts(Struct, frozen=True):
+    """A topic: `copies` is the smallest number of a partition, `leaderless` counts partitions without a leader,
+    `settings` are those that Carillon may see."""
+
+    name: str
+    partitions: int
+    copies: int = 1
+    leaderless: int = 0
+    settings: Mapping[str, str | None] = {}
+
+
+class KafkaInspection:
+    """Questions of the doctor to a cluster."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[AIOKafkaClient]],
+        read_versions: Callable[[], Awaitable[Mapping[int, Any]]],
+        timeout_seconds: float,
+    ) -> None:
+        self._connect = connect
+        self._read_versions = read_versions
+        self._timeout_seconds = timeout_seconds
+
+    async def find_brokers(self) -> dict[int, bool]:
+        """Ask each broker at its advertised address whether it is older than 4.0."""
+        return {node: is_older_than_4_0(reply) for node, reply in sorted((await self._read_versions()).items())}
+
+    async def read_topics(self, pattern: str, settings: Sequence[str]) -> dict[str, TopicFacts]:
+        async with self._ask() as client:
+            node = client.get_random_node()
+            if node is None:
+                raise Unavailable("Kafka: no broker is known")
+            reply = await client.send(node, MetadataRequest(None, allow_auto_topic_creation=False))
+            present = {name: parts for _, name, _, parts in reply.topics if parts and re.fullmatch(pattern, name)}
+            found = await describe_topics(client, node, present, settings) if settings else {}
+        return {
+            name: TopicFacts(
+                name,
+                partitions=len(parts),
+                copies=min(len(part[3]) for part in parts),
+                leaderless=sum(part[2] < 0 for part in parts),
+                settings=found.get(name, {}),
+            )
+            for name, parts in present.items()
+        }
+
+    async def read_brokers(self, settings: Sequence[str]) -> dict[int, Mapping[str, str | None]]:
+        async with self._ask() as client:
+            nodes = [broker.nodeId for broker in client.cluster.brokers()]
+            return {node: await describe_broker(client, node, settings) for node in nodes}
+
+    @asynccontextmanager
+    async def _ask(self) -> AsyncIterator[AIOKafkaClient]:
+        client = await self._connect()
+        with translate_errors():
+            async with asyncio.timeout(self._timeout_seconds):
+                yield client
 
 
 class Closable(Protocol):
@@ -94,7 +300,7 @@ class Cluster:
         topics = await self._topics()
         _check_partitions({ledger: partitions} | {name: topic.partitions for name, topic in wanted.items()}, topics)
         push_topics = [name for name in topics if self._push_topics.fullmatch(name)]
-        await self._check_durability(versions, [ledger, *wanted, *durability.INTERNAL_TOPICS, *push_topics], wanted)
+        await self._check_durability(versions, [ledger, *wanted, *INTERNAL_TOPICS, *push_topics], wanted)
 
     async def ping(self) -> None:
         await self._topics()
@@ -110,9 +316,9 @@ class Cluster:
         client = await self._connect()
         with translate_errors():
             async with asyncio.timeout(self._timeout_seconds):
-                await durability.check_marker_retention(client, nodes, days=self._marker_retention_days)
-                await durability.check_topic_retention(client, wanted)
-                await durability.warn_of_lone_leaders(client, topics)
+                await check_marker_retention(client, nodes, days=self._marker_retention_days)
+                await check_topic_retention(client, wanted)
+                await warn_of_lone_leaders(client, topics)
 
     async def _create(self, topics: Mapping[str, TopicSpec]) -> None:
         admin = AIOKafkaAdminClient(**self._servers.options(f"{self._client_id}-admin"))
@@ -123,9 +329,7 @@ class Cluster:
                     copies = self._replication_factor
                     reply = await admin.create_topics(
                         [
-                            NewTopic(
-                                name, topic.partitions, copies, topic_configs=durability.topic_configs(copies, topic)
-                            )
+                            NewTopic(name, topic.partitions, copies, topic_configs=topic_configs(copies, topic))
                             for name, topic in topics.items()
                         ]
                     )

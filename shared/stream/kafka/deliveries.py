@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 from aiokafka.errors import BrokerResponseError, MessageSizeTooLargeError, UnknownError
 from msgspec import Struct
 
-from shared.domain.clock.deliveries import Outcome, TopicMessage, Undeliverable
+from shared.domain.clock.callbacks import Outcome, TopicMessage, Undeliverable
 from shared.domain.errors import Unavailable
-from shared.stream.kafka.connections import translate_errors
 from shared.stream.kafka.producers import Producers, SharedProducer
-from shared.stream.kafka.servers import KafkaServers
+from shared.stream.kafka.servers import KafkaServers, translate_errors
 from shared.stream.kafka.topics import Topics
 
 _BATCH_BYTES = 256 * 1024

@@ -13,10 +13,9 @@ from shared.domain.jobs.batches import Batch, BatchPart
 from shared.runtime.faults import fault
 from shared.runtime.metrics import LANES
 from shared.stream import Aborted
-from shared.stream.kafka.connections import stop, translate_errors
 from shared.stream.kafka.ledger import entry, group_of
 from shared.stream.kafka.produce import Framing, append, wait_for_all
-from shared.stream.kafka.servers import KafkaServers
+from shared.stream.kafka.servers import KafkaServers, stop, translate_errors
 
 _ABORT_SECONDS = 5.0
 

@@ -14,8 +14,7 @@ from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart, Receipt
 from shared.runtime.faults import fault
 from shared.stream.kafka.cluster import close, connect
-from shared.stream.kafka.connections import translate_errors
-from shared.stream.kafka.servers import KafkaServers
+from shared.stream.kafka.servers import KafkaServers, translate_errors
 
 # The broker's limit is 4,096; one byte more kills the producer.
 _METADATA_BYTES = 4_000

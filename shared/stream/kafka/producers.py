@@ -7,7 +7,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
-from shared.stream.kafka.connections import abandon, stop
+from shared.stream.kafka.servers import abandon, stop
 
 
 class SharedProducer:

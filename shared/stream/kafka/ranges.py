@@ -14,14 +14,12 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.client import AIOKafkaClient
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
+from shared.domain.documents import LogRange
 from shared.domain.errors import Unavailable
 from shared.domain.instants import ms
-from shared.domain.positions import LogRange
 from shared.stream.kafka.cluster import close, connect
-from shared.stream.kafka.connections import stop, translate_errors
-from shared.stream.kafka.partition_names import name_of, partition_of
-from shared.stream.kafka.servers import KafkaServers
-from shared.stream.kafka.topic_ids import topic_ids
+from shared.stream.kafka.servers import KafkaServers, stop, translate_errors
+from shared.stream.kafka.topics import name_of, partition_of, topic_ids
 from shared.stream.reading import Chunk
 
 _FETCH_SECONDS = 5.0

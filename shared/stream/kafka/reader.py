@@ -20,10 +20,8 @@ from aiokafka.errors import IllegalStateError, KafkaError
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from shared.stream.kafka.cluster import close, connect
-from shared.stream.kafka.connections import stop, translate_errors
-from shared.stream.kafka.partition_names import name_of, partition_of
-from shared.stream.kafka.servers import KafkaServers
-from shared.stream.kafka.topic_ids import topic_ids
+from shared.stream.kafka.servers import KafkaServers, stop, translate_errors
+from shared.stream.kafka.topics import name_of, partition_of, topic_ids
 from shared.stream.reading import Chunk, Positions
 
 _METADATA_SECONDS = 10

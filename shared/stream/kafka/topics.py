@@ -1,21 +1,132 @@
-"""Find out whether a topic takes records before a producer sends any, because a producer that asks for a topic creates
-it.
+"""Topics of the cluster: their ids, the names of their partitions, and whether one takes records.
 
-A broker creates topics on demand unless told otherwise, and the driver's producer always asks for that.
+The cluster gives a topic its id when it is created; the id tells the log apart from another topic of the same name.
+A producer that sends to a missing topic waits long, so a topic is looked up before.
 """
 
 import asyncio
 import time
 from collections.abc import Iterable
+from typing import Any, ClassVar
+from uuid import UUID
 
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import LeaderNotAvailableError, NoError, UnknownTopicOrPartitionError, for_code
+from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.protocol.types import (
+    AbstractType,
+    Boolean,
+    CompactArray,
+    CompactString,
+    Int16,
+    Int32,
+    Schema,
+    TaggedFields,
+)
+from aiokafka.structs import TopicPartition
 
-from shared.domain.clock.deliveries import Undeliverable
+from shared.domain.clock.callbacks import Undeliverable
 from shared.domain.errors import Unavailable
 from shared.stream.kafka.cluster import close, connect
 from shared.stream.kafka.servers import KafkaServers
+
+
+def name_of(partition: TopicPartition) -> str:
+    """The name of a partition."""
+    return f"{partition.topic}/{partition.partition}"
+
+
+def partition_of(name: str) -> TopicPartition:
+    """The partition of a name."""
+    topic, _, number = name.rpartition("/")
+    return TopicPartition(topic, int(number))
+
+
+_NO_ID = UUID(int=0)
+_TEXT = CompactString("utf-8")
+
+
+class _Uuid(AbstractType[UUID]):
+    @classmethod
+    def encode(cls, value: UUID) -> bytes:
+        return value.bytes
+
+    @classmethod
+    def decode(cls, data: Any) -> UUID:
+        return UUID(bytes=data.read(16))
+
+
+class _TopicIdsResponse(Response):
+    API_KEY = 3
+    API_VERSION = 12
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "brokers",
+            CompactArray(("node_id", Int32), ("host", _TEXT), ("port", Int32), ("rack", _TEXT), ("tags", TaggedFields)),
+        ),
+        ("cluster_id", _TEXT),
+        ("controller_id", Int32),
+        (
+            "topics",
+            CompactArray(
+                ("error_code", Int16),
+                ("name", _TEXT),
+                ("topic_id", _Uuid),
+                ("is_internal", Boolean),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("error_code", Int16),
+                        ("partition", Int32),
+                        ("leader", Int32),
+                        ("leader_epoch", Int32),
+                        ("replicas", CompactArray(Int32)),
+                        ("isr", CompactArray(Int32)),
+                        ("offline_replicas", CompactArray(Int32)),
+                        ("tags", TaggedFields),
+                    ),
+                ),
+                ("authorized_operations", Int32),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("tags", TaggedFields),
+    )
+
+
+class _TopicIdsRequestStruct(RequestStruct):
+    API_KEY = 3
+    API_VERSION = 12
+    FLEXIBLE_VERSION = True
+    RESPONSE_TYPE = _TopicIdsResponse
+    SCHEMA = Schema(
+        ("topics", CompactArray(("topic_id", _Uuid), ("name", _TEXT), ("tags", TaggedFields))),
+        ("allow_auto_topic_creation", Boolean),
+        ("include_topic_authorized_operations", Boolean),
+        ("tags", TaggedFields),
+    )
+
+
+class _TopicIdsRequest(Request[_TopicIdsRequestStruct]):
+    API_KEY: ClassVar[int] = 3
+
+    def __init__(self, topics: Iterable[str]) -> None:
+        self._topics: list[tuple[UUID, str, dict[int, bytes]]] = [(_NO_ID, topic, {}) for topic in topics]
+
+    def build(self, request_struct_class: type[_TopicIdsRequestStruct]) -> _TopicIdsRequestStruct:
+        return request_struct_class(self._topics, False, False, {})
+
+
+async def topic_ids(client: AIOKafkaClient, topics: Iterable[str]) -> dict[str, str]:
+    """The ids of the existing topics among these. The caller sets the deadline; raises the driver's errors."""
+    node = client.get_random_node()
+    if node is None:
+        raise Unavailable("Kafka: no broker is known")
+    reply = await client.send(node, _TopicIdsRequest(topics))
+    return {topic[1]: str(topic[2]) for topic in reply.topics if topic[2] != _NO_ID}
+
 
 _KNOWN_SECONDS = 30.0
 _KNOWN = 1_000

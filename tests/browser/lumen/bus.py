@@ -6,16 +6,21 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from shared.domain.bus.cursors import Cursor
-from shared.domain.bus.dead_letters import BusDeadLetter, DeathReason
-from shared.domain.bus.deliveries import DeliveryAttempt, DeliveryStatus, EventDelivery, delivery_id
+from shared.domain.bus.deliveries import (
+    BusDeadLetter,
+    Cursor,
+    DeathReason,
+    DeliveryAttempt,
+    DeliveryStatus,
+    EventDelivery,
+    delivery_id,
+)
 from shared.domain.bus.health import ReceiverHealth
 from shared.domain.bus.replays import Replay, ReplaySpan, ReplayState, number_replay
 from shared.domain.bus.subscriptions import EventSubscription, subscription_id
 from shared.store import Store
-from shared.store.bus.cursors import cursor_codec
-from shared.store.bus.cuts import delivery_codec
-from shared.store.bus.dead_letters import LETTERS, letter_codec
+from shared.store.bus.cuts import cursor_codec, delivery_codec
+from shared.store.bus.deliveries import LETTERS, letter_codec
 from tests.services.api.client import Client
 
 TROUBLED = "search-index"

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.domain.clock.outcomes import DeadLetter, Outcome, OutcomeResult
+from shared.domain.clock.occurrences import DeadLetter, Outcome, OutcomeResult
 from shared.domain.clock.schedules import schedule_id
 from shared.store import Store
 from tests.browser.lumen.ids import next_id

@@ -7,15 +7,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from shared.domain.audience.ranges import KeyRange
-from shared.domain.audience.sources import PushTable
+from shared.domain.audience.audiences import KeyRange, PushTable
 from shared.domain.audience.zones import starts
 from shared.domain.instants import from_ms, ns
-from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
+from shared.domain.jobs.batches import Batch, BatchStatus, Receipt, Totals
 from shared.domain.jobs.events import BY_ITSELF, PAUSE, PLAN, RESUME, SEND, Doer, Event, EventState
 from shared.domain.jobs.groups import make_group, zone_jobs
 from shared.domain.jobs.jobs import Job, JobStatus, Plan
-from shared.domain.jobs.totals import Totals
 from shared.store import Store
 from tests.browser.lumen.ids import next_id
 

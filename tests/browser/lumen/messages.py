@@ -4,12 +4,11 @@ import random
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.domain.audience.ranges import KeyRange
-from shared.domain.audience.sources import PushTable
+from shared.domain.audience.audiences import KeyRange, PushTable
 from shared.domain.instants import ms, ns
 from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
 from shared.domain.jobs.jobs import Job, Plan
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Channel
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.jobs import MESSAGE_SERVICE, MessageOptions, options_as_fields
 from shared.domain.messages.ledger import EarlierAttempt, Message, MessageState, entry_id

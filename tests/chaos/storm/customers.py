@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from shared.domain.clock.callbacks import RabbitCallback
 from shared.domain.clock.schedules import Definition, RetryPolicy, schedule_id
 from shared.domain.errors import Conflict, Invalid, Unavailable
-from shared.domain.idempotency import Idempotency
+from shared.domain.ids import Idempotency
 from shared.domain.jobs.events import Doer
 from shared.domain.jobs.jobs import JobStatus
-from shared.flow.clock.drafts import Accepted, Wanted
+from shared.flow.clock.schedules import Accepted, Wanted
 from tests.chaos.test_clock_killed import expected
 from tests.e2e.clocks import NAMESPACE
 from tests.e2e.house import House

@@ -11,10 +11,9 @@ import asyncpg
 import httpx
 import pytest
 
+from carillon_imports.carry import ImportOptions
 from carillon_imports.marathon import bring
-from carillon_imports.report import ImportTally
-from carillon_imports.run import ImportOptions
-from carillon_imports.verdicts import Fate
+from carillon_imports.report import Fate, ImportTally
 from services import assembly, connections
 from services.connections import Capabilities
 from services.parts import Parts

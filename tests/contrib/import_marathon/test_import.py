@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from shared.domain.documents import Position
 from shared.domain.instants import from_ns
 from shared.domain.jobs.jobs import PAUSABLE, JobStatus
-from shared.domain.positions import Position
-from shared.flow.jobs.jobs import start_of
+from shared.flow.jobs.moves import start_of
 from tests.contrib.import_marathon.conftest import House, counts
 from tests.contrib.import_marathon.source.source import DAY_NS, PAST
 

@@ -8,10 +8,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from carillon_imports.marathon.past import PastStanding, past_standing, read_job
+from carillon_imports.marathon.jobs import PastStanding, past_standing, read_job
 from carillon_imports.marathon.source import JobRow
-from carillon_imports.report import EXAMPLES, MAX_REASONS, OTHER_REASONS, ImportTally, Thing
-from carillon_imports.verdicts import AS_BEFORE, BROUGHT, UPDATED, Fate, ImportVerdict, digest, verdict
+from carillon_imports.report import (
+    AS_BEFORE,
+    BROUGHT,
+    EXAMPLES,
+    MAX_REASONS,
+    OTHER_REASONS,
+    UPDATED,
+    Fate,
+    ImportTally,
+    ImportVerdict,
+    Thing,
+    digest,
+    verdict,
+)
 from shared.domain.errors import Refused
 from shared.domain.jobs.jobs import Job, JobStatus
 

@@ -10,10 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from carillon_imports.report import ImportTally
+from carillon_imports.carry import ImportOptions
+from carillon_imports.report import Fate, ImportTally
 from carillon_imports.routemaster import bring
-from carillon_imports.run import ImportOptions
-from carillon_imports.verdicts import Fate
 from services import assembly, connections
 from services.connections import Capabilities
 from services.parts import Parts

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from carillon_imports.carry import ImportOptions
 from carillon_imports.routemaster import bring
-from carillon_imports.run import ImportOptions
 from services.connections import Capabilities
 from shared.domain.errors import Invalid, Unavailable
 from tests.contrib.import_routemaster.conftest import NEW_ROOT, NewBus, counts

@@ -5,6 +5,7 @@ import hashlib
 import pytest
 from msgspec.structs import replace
 
+from shared.domain.accounts.apps import Role
 from shared.domain.accounts.callers import (
     Revocation,
     RevokedKind,
@@ -16,7 +17,6 @@ from shared.domain.accounts.callers import (
     token_caller,
     user_caller,
 )
-from shared.domain.accounts.roles import Role
 from shared.domain.errors import Invalid
 from shared.domain.instants import EPOCH
 

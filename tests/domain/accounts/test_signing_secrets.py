@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from shared.domain.accounts.signing_secrets import (
+from shared.domain.accounts.secrets import (
     OVERLAP,
     VERSIONS,
     NamespaceSecrets,

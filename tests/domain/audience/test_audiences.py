@@ -17,8 +17,7 @@ from shared.domain.audience.audiences import (
 )
 from shared.domain.audience.zones import REST, texts
 from shared.domain.errors import Invalid
-from shared.domain.push.records import APNS, GCM
-from shared.domain.push.topics import topic_name, topic_pattern
+from shared.domain.push.records import APNS, GCM, topic_name, topic_pattern
 
 SHIPPED_TEMPLATE = "push-%s_%s-massive"
 

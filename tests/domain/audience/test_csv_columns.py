@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.audience.column_names import column_name, strip_unseen
+from shared.domain.audience.audiences import ByteRange
+from shared.domain.audience.columns import MAX_COLUMNS, Chosen, Header, choose, column_name, strip_unseen
 from shared.domain.audience.csv_cuts import Cutter, rows_in
-from shared.domain.audience.csv_header import MAX_COLUMNS, Chosen, Header, choose
 from shared.domain.audience.csv_rows import RowReader, Rows, merge_rows
-from shared.domain.audience.ranges import ByteRange
 from shared.domain.audience.repeats import Repeats
 from shared.domain.errors import Invalid
 from tests.domain.audience.csv_files import LINE_ENDS, MARK, bare, fields, in_every_way, pieces, quoted

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shared.domain.audience.csv_flaws import MAX_RECORD_BYTES
+from shared.domain.audience.csv_layout import MAX_RECORD_BYTES
 from shared.domain.audience.csv_rows import RowReader
 from shared.domain.errors import Invalid
 from tests.domain.audience.csv_by_bytes import Broken, by_bytes, line_of

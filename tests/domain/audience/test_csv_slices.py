@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.audience.csv_header import Header, choose
-from shared.domain.audience.csv_slices import Slice, Slicer
+from shared.domain.audience.columns import Header, choose
+from shared.domain.audience.csv_cuts import Slice, Slicer
 from shared.domain.errors import Invalid
 from tests.domain.audience.csv_files import MARK, files, is_empty, oracle, pieces
 

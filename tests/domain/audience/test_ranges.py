@@ -3,8 +3,7 @@
 import msgspec
 import pytest
 
-from shared.domain.audience.ranges import ByteRange, DeviceList, KeyRange, Range
-from shared.domain.audience.sources import File, PushTable, Source
+from shared.domain.audience.audiences import ByteRange, DeviceList, File, KeyRange, PushTable, Range, Source
 
 
 @pytest.mark.parametrize(

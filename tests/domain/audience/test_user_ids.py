@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.audience.csv_cuts import Cutter, users_in
+from shared.domain.audience.columns import NORMAL_FORMS, normalize_integer, normalize_uuid, readable_ids
+from shared.domain.audience.csv_cuts import Cutter, Slicer, users_in
 from shared.domain.audience.csv_rows import RowReader
-from shared.domain.audience.csv_slices import Slicer
 from shared.domain.audience.repeats import Repeats
-from shared.domain.audience.user_ids import NORMAL_FORMS, normalize_integer, normalize_uuid, readable_ids
 
 integers = st.integers(-(2**63), 2**63 - 1)
 

@@ -5,9 +5,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.bus.backlog import Backlog, BacklogLimits, choose_surplus
-from shared.domain.bus.cutting import ChunkHead
-from shared.domain.bus.dead_letters import DeathReason
+from shared.domain.bus.cutting import Backlog, BacklogLimits, ChunkHead, choose_surplus
+from shared.domain.bus.deliveries import DeathReason
 from shared.domain.bus.folding import MOST_APART
 
 NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)

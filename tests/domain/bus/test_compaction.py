@@ -6,9 +6,16 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.bus.backlog import Backlog, BacklogLimits, choose_surplus
-from shared.domain.bus.compaction import choose_small, is_worth_it, merge_chunks
-from shared.domain.bus.cutting import ChunkHead, QueuedChunk
+from shared.domain.bus.cutting import (
+    Backlog,
+    BacklogLimits,
+    ChunkHead,
+    QueuedChunk,
+    choose_small,
+    choose_surplus,
+    is_worth_it,
+    merge_chunks,
+)
 from shared.domain.bus.folding import MOST_APART, FoldLimits
 
 MOST_APART_MS = MOST_APART // timedelta(milliseconds=1)

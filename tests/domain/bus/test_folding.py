@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.bus.events import EventDraft, published_form, read_event, stamp
+from shared.domain.bus.events import EVERYBODY, NOTICES, EventDraft, published_form, read_event, stamp
 from shared.domain.bus.filters import Comparison, DataCondition, EventFilter, cost_of
 from shared.domain.bus.folding import (
     BusFold,
@@ -24,9 +24,8 @@ from shared.domain.bus.folding import (
     read_entries,
 )
 from shared.domain.bus.subscriptions import EventForm, EventSubscription, FormerChoice, SubscriptionStatus
-from shared.domain.bus.topics import EVERYBODY, NOTICES
+from shared.domain.documents import LogEnds, Position
 from shared.domain.instants import EPOCH, ms
-from shared.domain.positions import LogEnds, Position
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 LIMITS = FoldLimits(pairs=9, bytes=2_000, chunks=5, chunk_events=3, chunk_bytes=700)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.bus.backlog import Backlog, BacklogLimits
-from shared.domain.bus.dead_letters import BusDeadLetter, DeathReason
+from shared.domain.bus.cutting import Backlog, BacklogLimits
+from shared.domain.bus.deliveries import BusDeadLetter, DeathReason
 from shared.domain.bus.events import EventDraft, stamp
 from shared.domain.bus.filters import EventFilter
 from shared.domain.bus.folding import FoldLimits, LogEntry, merge_entries, read_entries
@@ -31,9 +31,8 @@ from shared.domain.bus.replays import (
     replay_of_letter,
 )
 from shared.domain.bus.subscriptions import EventSubscription
+from shared.domain.documents import LogRange, sources
 from shared.domain.instants import ms
-from shared.domain.positions import LogRange
-from shared.domain.transitions import sources
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 LATER = NOON + timedelta(days=4)

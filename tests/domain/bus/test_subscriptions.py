@@ -15,7 +15,7 @@ from shared.domain.bus.subscriptions import (
     subscription_id,
     subscription_of,
 )
-from shared.domain.transitions import sources
+from shared.domain.documents import sources
 
 NOW = datetime(2026, 11, 24, tzinfo=UTC)
 # Neither holds a NUL: namespaces and keys are checked where they come in.

@@ -4,10 +4,8 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from shared.domain.clock.deliveries import QueueMessage
-from shared.domain.clock.occurrences import OccurrenceKind, once
-from shared.domain.clock.outcomes import OutcomeResult, outcome_id
-from shared.domain.clock.tasks import CallTarget
+from shared.domain.clock.callbacks import CallTarget, QueueMessage
+from shared.domain.clock.occurrences import OccurrenceKind, OutcomeResult, once, outcome_id
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 ONE = datetime(2030, 1, 1, 13, tzinfo=UTC)

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from shared.domain.console.minutes import MinuteCounts, minute_id
 from shared.domain.console.overview import AttentionKind, OverallVerdict, Overview, UnknownPart, find_attention, judge
-from shared.domain.console.queues import QueueState
+from shared.domain.console.processes import MinuteCounts, QueueState, minute_id
 from shared.domain.jobs.jobs import JobStatus
 from tests.domain.console.test_processes import NOON, a_process
 

@@ -4,9 +4,8 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from shared.domain.console.audit import ActedOn, Actor, ActOutcome, AuditRecord
+from shared.domain.console.audit import ActedOn, Actor, ActOutcome, AuditRecord, gone_record, milestone_record
 from shared.domain.console.processes import GONE_AFTER
-from shared.domain.console.system_records import gone_record, milestone_record
 from shared.domain.ids import time_ordered_id
 from shared.domain.instants import ns
 from shared.domain.jobs.events import COMPLETE, TRIP, Milestone

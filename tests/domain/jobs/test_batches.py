@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.audience.ranges import ByteRange, KeyRange
+from shared.domain.audience.audiences import ByteRange, KeyRange
 from shared.domain.jobs.batches import (
     RECEIPT_ENTRIES,
     RECEIPT_KEY_BYTES,

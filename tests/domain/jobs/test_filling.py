@@ -8,8 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.errors import Invalid
-from shared.domain.jobs.filling import Unrenderable, check_filled, check_tags, filled_body, filled_bytes
-from shared.domain.jobs.templates import Template, dumps
+from shared.domain.jobs.templates import (
+    Template,
+    Unrenderable,
+    check_filled,
+    check_tags,
+    dumps,
+    filled_body,
+    filled_bytes,
+)
 
 texts = st.text(st.sampled_from('{}ab"\\\n\x01é☃😀'), max_size=12)
 values = st.dictionaries(st.sampled_from(["", "a", "b", "é", '"']), st.none() | st.booleans() | st.integers() | texts)

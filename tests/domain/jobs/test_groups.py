@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from shared.domain.audience.zones import offsets
-from shared.domain.idempotency import Idempotency
+from shared.domain.ids import Idempotency
 from shared.domain.jobs.events import DueMail, EventState
 from shared.domain.jobs.groups import Group, late_zones, make_group, zone_job_id, zone_jobs
 from shared.domain.jobs.jobs import Job, JobStatus

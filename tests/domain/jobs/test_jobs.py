@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.audience.sources import PushTable
+from shared.domain.audience.audiences import PushTable
+from shared.domain.documents import sources
 from shared.domain.instants import EPOCH
 from shared.domain.jobs import events, jobs
 from shared.domain.jobs.batches import (
@@ -16,6 +17,7 @@ from shared.domain.jobs.batches import (
     RECEIPT_KEY_BYTES,
     BatchStatus,
     Receipt,
+    Totals,
     top,
     verdict,
 )
@@ -34,9 +36,7 @@ from shared.domain.jobs.jobs import (
     split_key,
     with_plan,
 )
-from shared.domain.jobs.totals import Totals
 from shared.domain.push.records import APNS
-from shared.domain.transitions import sources
 
 counts = st.dictionaries(st.text(max_size=60), st.integers(1, 10**9), max_size=40)
 receipts = st.builds(

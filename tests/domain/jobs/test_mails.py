@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from shared.domain.audience.zones import REST
 from shared.domain.errors import Invalid
+from shared.domain.jobs.batches import Totals
 from shared.domain.jobs.events import SEND, Event, EventState
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.mails import SUBJECTS, Letter, Mailing, MailKind, arrival, letter_id, recipients, write_letter
-from shared.domain.jobs.totals import Totals
 from shared.domain.push.records import APNS, GCM
 
 START = 1_798_815_600_000_000_000  # Fri, 01 Jan 2027 15:00:00 UTC

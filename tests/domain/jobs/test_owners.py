@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.clock.occurrences import read_owner
-from shared.domain.jobs.owners import (
+from shared.domain.jobs.jobs import (
     BATCH,
     JOB,
     JobStage,

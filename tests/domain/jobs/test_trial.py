@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from shared.domain.jobs.templates import Template
-from shared.domain.jobs.trial import Trial, try_template
+from shared.domain.jobs.templates import Template, Trial, try_template
 
 
 def tried(body: Any, context: dict[str, Any] | None = None, *, most: int = 1_000, **fields: Any) -> Trial:

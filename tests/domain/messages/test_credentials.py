@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shared.domain.errors import Conflict, Invalid
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Channel
 from shared.domain.messages.credentials import (
     CREDENTIAL_TRANSITIONS,
     Credential,

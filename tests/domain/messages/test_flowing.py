@@ -7,8 +7,15 @@ import pytest
 from msgspec.structs import replace
 
 from shared.domain.instants import ms
-from shared.domain.messages.credentials import CredentialStatus, SendOrder, Traffic
-from shared.domain.messages.flowing import CredentialQueue, WaitingJob, queue_of, standing_at
+from shared.domain.messages.credentials import (
+    CredentialQueue,
+    CredentialStatus,
+    SendOrder,
+    Traffic,
+    WaitingJob,
+    queue_of,
+    standing_at,
+)
 from shared.domain.messages.pacing import Limit, Pace
 from shared.domain.messages.places import AccountPlace
 

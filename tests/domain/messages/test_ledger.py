@@ -19,6 +19,7 @@ from shared.domain.messages.answers import (
     NotNow,
     Reason,
 )
+from shared.domain.messages.jobs import Repeating
 from shared.domain.messages.ledger import (
     EARLIER_ATTEMPTS,
     RANKS,
@@ -40,7 +41,6 @@ from shared.domain.messages.ledger import (
     state_of_refusal,
     write_ahead,
 )
-from shared.domain.messages.repeating import Repeating
 
 NOW = datetime(2026, 12, 24, tzinfo=UTC)
 SOON = NOW + timedelta(seconds=1)

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from shared.domain.errors import Invalid
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Channel
 from shared.domain.messages.jobs import Halt, MessageOptions, check_options, default_column, default_halt
 
 USUAL = MessageOptions(channel=Channel.SMS, recipient_column="recipient")

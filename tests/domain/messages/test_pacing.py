@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.messages.blocks import width_of
-from shared.domain.messages.clock_changes import adopt, is_of_another_clock
+from shared.domain.messages.clocks import adopt, is_of_another_clock
 from shared.domain.messages.pacing import (
     BEHIND_US,
     FARTHEST_US,
@@ -24,9 +23,11 @@ from shared.domain.messages.pacing import (
     effective_rate,
     give_back,
     interval_us,
+    lift,
     reserve,
+    slow_down,
+    width_of,
 )
-from shared.domain.messages.slowing import lift, slow_down
 
 GUARD = PaceGuard()
 SECOND = 1_000_000

@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.audience.column_names import strip_unseen
+from shared.domain.audience.columns import strip_unseen
 from shared.domain.audience.csv_cuts import Cutter
 from shared.domain.audience.csv_rows import RowReader
 from shared.domain.audience.repeats import Repeats, hashes_of
 from shared.domain.errors import Invalid
-from shared.domain.messages.channels import Channel
-from shared.domain.messages.phone_numbers import check_region
+from shared.domain.messages.answers import Channel
 from shared.domain.messages.recipients import (
     Malformed,
     address_reader,
+    check_region,
     mask,
     read_address,
     repeat_form,

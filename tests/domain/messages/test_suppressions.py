@@ -7,20 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.errors import Invalid
-from shared.domain.messages.answers import Reason
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Channel, Reason
 from shared.domain.messages.suppressions import (
+    EVERYTHING,
     Suppression,
     SuppressionCause,
+    UnsubscribeTokens,
     check_list,
     hash_address,
+    listing_of,
     reason_of,
     strongest,
     suppress_address,
     suppression_id,
     unsubscribe_listing,
 )
-from shared.domain.messages.unsubscribing import EVERYTHING, UnsubscribeTokens, listing_of
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 BARS = {SuppressionCause.BOUNCE, SuppressionCause.COMPLAINT, SuppressionCause.HAND}

@@ -8,10 +8,9 @@ from zlib import crc32
 
 from shared.domain.audience.devices import Device
 from shared.domain.instants import ns
-from shared.domain.jobs.filling import filled_body
 from shared.domain.jobs.jobs import Job
-from shared.domain.jobs.templates import Template
-from shared.domain.push import fanout
+from shared.domain.jobs.templates import Template, filled_body
+from shared.domain.push import choices
 from shared.domain.push.records import Push, RecordRules, frame, is_dry_run
 
 MASK = 0xFFFF_FFFF_FFFF_FFFF
@@ -21,7 +20,7 @@ TOKEN_CHARACTERS = {"apns": 64, "gcm": 152}
 
 def template_of(job: Job, device: Device) -> Template | None:
     """The device's template: of the name that was chosen for it, in its language or in English."""
-    name = pick(job.template_names, fanout.choice_key(job.key, "template"), device)
+    name = pick(job.template_names, choices.choice_key(job.key, "template"), device)
     subtags = (device[3] or "").strip().lower().replace("_", "-").split("-")
     wanted = ["-".join(subtags[:count]) for count in range(len(subtags), 0, -1)]
     for locale in (*filter(None, wanted), "en"):
@@ -54,7 +53,7 @@ def escape(text: str | None) -> bytes:
 def message_id(job: Job, device: Device, *, is_shared: bool = False) -> str:
     """The job's key as a UUID of version 8, with the device's seq_id in it."""
     seq_id, user, token, _ = device
-    key = fanout.choice_key(job.key, "message id")
+    key = choices.choice_key(job.key, "message id")
     if is_shared:
         own = f"{token or ''}\0{user or ''}".encode()
         key ^= int.from_bytes(shake_128(own).digest(8))
@@ -66,7 +65,7 @@ def message_id(job: Job, device: Device, *, is_shared: bool = False) -> str:
 
 def fake_token(job: Job, seq_id: int) -> bytes:
     """As many characters as a real one, made of the job and the seq_id."""
-    made = shake_128(fanout.choice_key(job.key, "fake token").to_bytes(8) + seq_id.to_bytes(8, signed=True))
+    made = shake_128(choices.choice_key(job.key, "fake token").to_bytes(8) + seq_id.to_bytes(8, signed=True))
     return b"FAKE-" + bytes(ALPHABET[byte % 36] for byte in made.digest(TOKEN_CHARACTERS[job.service]))
 
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.audience.devices import Devices
-from shared.domain.push.columns import escape_texts, message_ids
-from shared.domain.push.dry_run import fake_tokens
+from shared.domain.push.choices import fake_tokens
 from shared.domain.push.records import APNS, SERVICES
+from shared.domain.push.rendering import escape_texts, message_ids
 
 KEY = 0x0123456789ABCDEF
 

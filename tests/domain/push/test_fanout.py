@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.audience.devices import Device, Devices
-from shared.domain.push import fanout
+from shared.domain.push import choices
 from tests.domain.push import careful
 
 JOB = "1c9a2f0e-5d3b-4c58-9d53-0f6d2f1f7c11"
@@ -37,7 +37,7 @@ def of_users(users: Iterable[str]) -> list[Device]:
 
 def test_golden_choices() -> None:
     """The published way of choosing: a change here would send other templates on a retry across releases."""
-    key = fanout.choice_key(JOB, "template")
+    key = choices.choice_key(JOB, "template")
     assert key == 0x3C06EFD40DB7ADB3
     users = of_users(f"u{number}" for number in range(40))
     assert "".join(careful.pick("abc", key, device) for device in users) == "accccacbbacccaacabcabcaababbaabcccbccbbb"
@@ -51,8 +51,8 @@ def test_golden_choices() -> None:
 def test_all_devices_of_a_user_get_the_same(user: str, key: int, ids: list[int]) -> None:
     """In whichever batches they stand."""
     together = Devices.of([(seq_id, user, f"t{seq_id}", None) for seq_id in ids])
-    alone = [fanout.picks(5, key, Devices.of([(seq_id, user, "t", "pt")])).tolist() for seq_id in ids]
-    assert fanout.picks(5, key, together).tolist() == [picked for [picked] in alone]
+    alone = [choices.picks(5, key, Devices.of([(seq_id, user, "t", "pt")])).tolist() for seq_id in ids]
+    assert choices.picks(5, key, together).tolist() == [picked for [picked] in alone]
     assert len({picked for [picked] in alone}) == 1
 
 
@@ -70,8 +70,8 @@ def ids_of_users(form: str) -> list[str]:
 @pytest.mark.parametrize("names", [2, 3, 4, 5, 7, 8])
 @pytest.mark.parametrize("form", ["numbers", "every thousandth", "uuids", "mails", "short"])
 def test_uniform_over_users_whatever_their_ids(names: int, form: str) -> None:
-    key = fanout.choice_key(JOB, "template")
-    counts = Counter(fanout.picks(names, key, Devices.of(of_users(ids_of_users(form)))).tolist())
+    key = choices.choice_key(JOB, "template")
+    counts = Counter(choices.picks(names, key, Devices.of(of_users(ids_of_users(form)))).tolist())
     assert chi_square([counts[place] for place in range(names)]) < CHI_SQUARE[names - 1]
 
 
@@ -84,8 +84,8 @@ def test_mixing_is_splitmix64() -> None:
 @pytest.mark.parametrize("names", [2, 3, 4, 5, 7, 8])
 @pytest.mark.parametrize("stride", [1, 2, 7, 1000, 2**32])
 def test_uniform_over_any_stride_of_devices_without_users(names: int, stride: int) -> None:
-    key = fanout.choice_key(JOB, "template")
-    counts = Counter(fanout.picks(names, key, nameless(range(5, 5 + 20_000 * stride, stride))).tolist())
+    key = choices.choice_key(JOB, "template")
+    counts = Counter(choices.picks(names, key, nameless(range(5, 5 + 20_000 * stride, stride))).tolist())
     assert chi_square([counts[place] for place in range(names)]) < CHI_SQUARE[names - 1]
 
 
@@ -96,7 +96,7 @@ def test_uniform_over_any_stride_of_devices_without_users(names: int, stride: in
 )
 def test_choices_are_independent(one: tuple[str, str], other: tuple[str, str]) -> None:
     pairs = Counter(
-        (careful.pick("ab", fanout.choice_key(*one), device), careful.pick("abc", fanout.choice_key(*other), device))
+        (careful.pick("ab", choices.choice_key(*one), device), careful.pick("abc", choices.choice_key(*other), device))
         for device in of_users(map(str, range(30_000)))
     )
     assert chi_square([pairs[pair] for pair in product("ab", "abc")]) < 20.52  # 5 degrees of freedom
@@ -115,5 +115,5 @@ def test_mixing_never_collides(key: int, ids: list[int]) -> None:
     devices=st.lists(st.tuples(seq_ids, st.none() | st.text(max_size=3), st.just("t"), st.none()), max_size=20),
 )
 def test_many_are_picked_as_one(names: list[str], key: int, devices: list[Device]) -> None:
-    picked = fanout.picks(len(names), key, Devices.of(devices))
+    picked = choices.picks(len(names), key, Devices.of(devices))
     assert [names[place] for place in picked.tolist()] == [careful.pick(names, key, device) for device in devices]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from shared.domain.documents import Position
 from shared.domain.errors import Unavailable
-from shared.domain.positions import Position
 from shared.domain.push import feedback
 from shared.domain.push.feedback import CountedPush, Fold, Skip, Skipped, admit_outcomes, by_job, read
 

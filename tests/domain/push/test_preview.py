@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.audience.counts import TEXTS, Counted
+from shared.domain.audience.audiences import TEXTS, Counted
 from shared.domain.audience.devices import Devices
 from shared.domain.audience.zones import REST, ZoneRules, offsets, zone_starts, zones
 from shared.domain.errors import Invalid
+from shared.domain.jobs.groups import Notice, of_push
 from shared.domain.jobs.jobs import Job, Plan
-from shared.domain.jobs.notices import Notice, of_push
-from shared.domain.jobs.templates import Template
-from shared.domain.jobs.trial import valueless_tags
-from shared.domain.push import notices, preview
+from shared.domain.jobs.templates import Template, valueless_tags
+from shared.domain.push import preview
+from shared.domain.push import preview as notices
 from shared.domain.push.preview import Sample
 from shared.domain.push.records import APNS, GCM, RecordRules
 from shared.domain.push.rendering import Renderer

@@ -12,9 +12,8 @@ from services.api.jobs.job_body import JobBody, check
 from shared.domain.audience.audiences import table_name
 from shared.domain.audience.devices import Devices
 from shared.domain.errors import Invalid
-from shared.domain.push.records import SERVICES
+from shared.domain.push.records import SERVICES, topic_name
 from shared.domain.push.rendering import Renderer
-from shared.domain.push.topics import topic_name
 from tests.domain.push.test_rendering import NOW, a_job
 
 PAGE = Path(__file__).parents[3] / "docs" / "adding-a-push-service.md"

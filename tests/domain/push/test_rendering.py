@@ -14,12 +14,10 @@ from msgspec.structs import replace
 
 from shared.domain.audience.devices import Device, Devices
 from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.filling import Unrenderable, filled_body
 from shared.domain.jobs.jobs import Job, Plan
-from shared.domain.jobs.templates import Template
-from shared.domain.push.records import APNS, SERVICES, RecordRules
+from shared.domain.jobs.templates import Template, Unrenderable, filled_body
+from shared.domain.push.records import APNS, SERVICES, RecordRules, fitting_records, largest_record_bytes
 from shared.domain.push.rendering import Renderer
-from shared.domain.push.sizes import fitting_records, largest_record_bytes
 from tests.domain.push import careful
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 654321, tzinfo=UTC)

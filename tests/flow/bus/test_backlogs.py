@@ -7,18 +7,16 @@ from typing import Any
 
 import pytest
 
-from shared.domain.bus.backlog import BacklogLimits
-from shared.domain.bus.cursors import Cursor
-from shared.domain.bus.cutting import CutRules, cut
-from shared.domain.bus.dead_letters import DeathReason
+from shared.domain.bus.cutting import BacklogLimits, CutRules, cut
+from shared.domain.bus.deliveries import Cursor, DeathReason
 from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus
 from shared.domain.bus.wake_ups import Wake, queue_owner
-from shared.flow.bus.backlogs import BacklogUpkeep
+from shared.flow.bus.upkeep import BacklogUpkeep
 from shared.flow.time import DatabaseTime
 from shared.runtime.metrics import BUS_EVENTS_LOST
 from shared.store import Store
 from shared.store.bus.cuts import CursorCut
-from shared.store.bus.flushes import chunk_document
+from shared.store.bus.log import chunk_document
 from shared.store.bus.wake_ups import wake_up_id
 from shared.store.transactions import OwnSession
 from tests.flow.bus.test_retention import Later

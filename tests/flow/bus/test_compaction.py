@@ -6,9 +6,9 @@ import itertools
 import pytest
 
 from shared.domain.bus.cutting import CutRules, cut
-from shared.flow.bus.compaction import ChunkUpkeep
+from shared.flow.bus.upkeep import ChunkUpkeep
 from shared.store import Store
-from shared.store.bus import compaction
+from shared.store.bus import queues
 from shared.store.bus.cuts import CursorCut
 from tests.flow.bus.test_backlogs import bring, cursor_of, uncut
 from tests.services.fanout.fanning_out import collected_offsets
@@ -31,7 +31,7 @@ async def test_many_small_chunks_become_few(store: Store) -> None:
 
 
 async def test_who_cuts_meanwhile_cuts_everything_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "_HEADS", 40)
+    monkeypatch.setattr(queues, "_HEADS", 40)
     deep = await add(store, "deep", "a")
     await bring(store, deep, 600)
     session, upkeep = store.bus_cuts.open_session(), ChunkUpkeep(store)

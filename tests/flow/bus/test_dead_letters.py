@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from shared.broker.memory import MemoryBroker
-from shared.domain.bus.dead_letters import BusDeadLetter, DeathReason
+from shared.domain.bus.deliveries import BusDeadLetter, DeathReason
 from shared.domain.bus.subscriptions import EventSubscription
 from shared.domain.bus.wake_ups import Wake
-from shared.flow.bus.dead_letters import BusDeadLetterFlow
+from shared.flow.bus.deliveries import BusDeadLetterFlow
 from shared.flow.bus.replays import BusReplayFlow
-from shared.flow.bus.subscribing import Subscribing, SubscriptionQuotas
+from shared.flow.bus.subscriptions import Subscribing, SubscriptionQuotas
 from shared.flow.bus.waking import Waker
 from shared.flow.time import DatabaseTime
 from shared.secrets import KeyRing
 from shared.store import Store
-from shared.store.bus.dead_letters import letter_codec
+from shared.store.bus.deliveries import letter_codec
 from shared.stream.local import LocalStream
 from tests.store.bus.made_subscriptions import NOON, add, no_log
 

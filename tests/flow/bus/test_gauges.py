@@ -9,11 +9,10 @@ import pytest
 from shared.domain.bus.replays import Replay, ReplayState, replay_id
 from shared.domain.bus.subscriptions import SubscriptionStatus
 from shared.domain.bus.wake_ups import Wake
-from shared.flow.bus.gauges import QueueGauges
-from shared.flow.bus.standing import QueueStandings
+from shared.flow.bus.standing import QueueGauges, QueueStandings
 from shared.runtime.metrics import REGISTRY
 from shared.store import Store
-from shared.store.bus.flushes import LogPosition
+from shared.store.bus.log import LogPosition
 from shared.store.transactions import OwnSession
 from tests.store.bus.made_subscriptions import NOON, add, change, chunk, flush_of, version
 

@@ -8,8 +8,8 @@ import pytest
 from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.mails import Mailing
-from shared.flow.bus.notice_mails import NoticeMails
-from shared.flow.bus.retention import BusRetention
+from shared.flow.bus.outbox import NoticeMails
+from shared.flow.bus.upkeep import BusRetention
 from shared.runtime.settings import BusSettings
 from shared.store import Store
 from tests.flow.bus.test_retention import Later

@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.domain.bus.backlog import BacklogLimits
-from shared.domain.bus.events import BusEvent
+from shared.domain.bus.cutting import BacklogLimits
+from shared.domain.bus.events import NOTICES, NOTIFIER, BusEvent
 from shared.domain.bus.subscriptions import SubscriptionStatus
-from shared.domain.bus.topics import NOTICES, NOTIFIER
 from shared.domain.errors import Unavailable
-from shared.flow.bus.notices import NoticeTeller
+from shared.flow.bus.outbox import NoticeTeller
 from shared.store import Store
 from shared.stream import Stream
 from shared.stream.local import LocalStream

@@ -10,26 +10,25 @@ import pytest
 from msgspec.structs import replace
 from pymongo.asynchronous.collection import AsyncCollection
 
+from shared.domain.accounts.apps import Role
 from shared.domain.accounts.callers import Token, TokenScope, User
-from shared.domain.accounts.roles import Role
-from shared.domain.bus.backlog import BacklogLimits
-from shared.domain.bus.events import BusEvent
+from shared.domain.bus.cutting import BacklogLimits
+from shared.domain.bus.events import EVERYBODY, BusEvent
 from shared.domain.bus.notices import NoticeKind
 from shared.domain.bus.subscriptions import SubscriptionStatus
-from shared.domain.bus.topics import EVERYBODY
-from shared.domain.clock.deliveries import Undeliverable
+from shared.domain.clock.callbacks import Undeliverable
 from shared.domain.clock.schedules import RetryPolicy
+from shared.domain.documents import JOBS_TOPIC, MESSAGES_TOPIC, SCHEDULES_TOPIC
 from shared.domain.errors import Unavailable
+from shared.domain.jobs.batches import Totals
 from shared.domain.jobs.events import COMPLETE, STOP_ACT, TRIP, Milestone, stop_of
 from shared.domain.jobs.jobs import STOPPABLE, JobStatus
-from shared.domain.jobs.totals import Totals
 from shared.domain.messages.answers import CallAccepted
 from shared.domain.messages.ledger import Message, MessageState, News, answer, hear, write_ahead
-from shared.domain.outbox import JOBS_TOPIC, MESSAGES_TOPIC, SCHEDULES_TOPIC
-from shared.flow.bus.backlogs import BacklogUpkeep
 from shared.flow.bus.outbox import OutboxPublisher
+from shared.flow.bus.upkeep import BacklogUpkeep
 from shared.flow.clock.settlement import Attempt, Settlement
-from shared.flow.console.system_records import SystemRecords
+from shared.flow.console.audit import SystemRecords
 from shared.flow.time import DatabaseTime
 from shared.store import Store
 from shared.store.messages.ledger import EntryChange, WriteResult

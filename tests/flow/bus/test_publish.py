@@ -12,8 +12,7 @@ import pytest
 from shared.domain.bus.events import BusEvent, EventDraft, read_event
 from shared.domain.errors import Forbidden, Unavailable
 from shared.domain.instants import ms
-from shared.flow.bus.publish import EventPublisher
-from shared.flow.bus.topics import TopicFlow
+from shared.flow.bus.topics import EventPublisher, TopicFlow
 from shared.flow.time import DatabaseTime
 from shared.runtime.settings import BusSettings
 from shared.store import Store

@@ -7,14 +7,14 @@ import pytest
 
 from shared.domain.bus.deliveries import DeliveryStatus, EventDelivery
 from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus
-from shared.flow.bus import retention
-from shared.flow.bus.retention import BusRetention
+from shared.flow.bus import upkeep
+from shared.flow.bus.upkeep import BusRetention
 from shared.flow.time import DatabaseTime
 from shared.runtime.settings import BusSettings
 from shared.store import Store
-from shared.store.bus import standings
+from shared.store.bus import queues
 from shared.store.bus.cuts import delivery_codec
-from shared.store.bus.flushes import LogPosition
+from shared.store.bus.log import LogPosition
 from shared.store.transactions import OwnSession
 from tests.store.bus.made_subscriptions import NOON, add, change, chunk, flush_of, version
 
@@ -96,7 +96,7 @@ async def test_the_pressure_looks_for_so_many_removed_ones_and_no_more(
     for each in removed:
         assert await change(store, each, state=SubscriptionStatus.REMOVED, now=await store.now())
     assert await store.bus_standings.read_all() is None
-    monkeypatch.setattr(standings, "_GONE_LEFT_OUT", 1)
+    monkeypatch.setattr(queues, "_GONE_LEFT_OUT", 1)
     backlog = await store.bus_standings.read_all()
     assert (backlog and backlog.events) == 1
 
@@ -136,14 +136,14 @@ async def kept(store: Store, queue: str) -> list[int]:
 
 
 async def test_no_more_than_the_latest_are_kept_whatever_is_open(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "_SOME", 2)
+    monkeypatch.setattr(upkeep, "_SOME", 2)
     busy, other, calm = [(await add(store, key)).queue for key in ("busy", "other", "calm")]
     await fill(store, busy, 20, still_open=1)
     await fill(store, other, 7)
     await fill(store, calm, 3)
     rounds = BusRetention(store, DatabaseTime(store), BusSettings(deliveries_kept=3))
     with monkeypatch.context() as short:
-        short.setattr(retention, "_TURNS", 1)
+        short.setattr(upkeep, "_TURNS", 1)
         assert (await rounds.run_once()).discarded == 4  # each queue has its turn
     assert (await rounds.run_once()).discarded == 17
     assert [await kept(store, queue) for queue in (busy, other, calm)] == [[1, 19, 20, 21], [5, 6, 7], [1, 2, 3]]
@@ -152,7 +152,7 @@ async def test_no_more_than_the_latest_are_kept_whatever_is_open(store: Store, m
 async def test_a_round_forgets_what_is_old_for_as_long_as_there_is_more(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "_SOME", 2)
+    monkeypatch.setattr(upkeep, "_SOME", 2)
     queue = (await add(store)).queue
     await fill(store, queue, 300)
     assert await retain(store, timedelta(days=4)) == 300

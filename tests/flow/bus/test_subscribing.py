@@ -10,12 +10,16 @@ from msgspec.structs import replace
 
 from shared.domain.bus.filters import Comparison, DataCondition, EventFilter
 from shared.domain.bus.health import ReceiverHealth
-from shared.domain.bus.subscriptions import EventForm, EventSubscription, SubscriptionStatus, subscription_of
+from shared.domain.bus.subscriptions import (
+    EventForm,
+    EventSubscription,
+    SubscriptionStatus,
+    SubscriptionWish,
+    subscription_of,
+)
 from shared.domain.bus.wake_ups import FAR_AHEAD, queue_owner
-from shared.domain.bus.wishes import SubscriptionWish
 from shared.domain.errors import Conflict, Forbidden, Invalid, NotFound
-from shared.flow.bus.subscribing import Subscribing, SubscriptionQuotas
-from shared.flow.bus.subscription_secrets import open_secrets
+from shared.flow.bus.subscriptions import Subscribing, SubscriptionQuotas, open_secrets
 from shared.flow.time import DatabaseTime
 from shared.secrets import KeyRing, fresh_key
 from shared.store import Store

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
+from shared.domain.bus.events import NOTICES, NOTIFIER
 from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus
-from shared.domain.bus.topics import NOTICES, NOTIFIER
+from shared.domain.documents import JOBS_TOPIC
 from shared.domain.errors import Conflict, Forbidden, NotFound
-from shared.domain.outbox import JOBS_TOPIC
 from shared.flow.bus.topics import TopicFlow
 from shared.flow.time import DatabaseTime
 from shared.store import Store

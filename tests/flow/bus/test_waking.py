@@ -8,8 +8,7 @@ import pytest
 
 from shared.broker.memory import MemoryBroker
 from shared.domain.bus.subscriptions import EventSubscription
-from shared.domain.bus.tasks import DELIVER_QUEUE, SLOW_QUEUE
-from shared.domain.bus.wake_ups import Wake, WakeStage, WakeUp, queue_owner
+from shared.domain.bus.wake_ups import DELIVER_QUEUE, SLOW_QUEUE, Wake, WakeStage, WakeUp, queue_owner
 from shared.domain.clock.occurrences import Occurrence
 from shared.flow.bus.waking import _TOGETHER_SECONDS, Waker, _ring_at
 from shared.flow.time import DatabaseTime

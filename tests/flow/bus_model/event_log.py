@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 
-from shared.domain.clock.deliveries import Outcome, TopicMessage, Undeliverable
-from shared.domain.positions import LogRange
+from shared.domain.clock.callbacks import Outcome, TopicMessage, Undeliverable
+from shared.domain.documents import LogRange
 from shared.stream import NO_TOPICS, LateRecords, TopicSpec, check_keys
 from shared.stream.reading import Chunk, Positions
 from tests.flow.simulated.steps import Gate

@@ -9,19 +9,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from services.fanout.fan_out import FanOut
-from services.worker.bus.queue_calls import QueueCalls
-from shared.domain.bus.cursors import Cursor
+from services.worker.bus.queue_run import QueueCalls
 from shared.domain.bus.cutting import ChunkHead, QueueCut
+from shared.domain.bus.deliveries import Cursor
 from shared.domain.bus.subscriptions import EventSubscription
 from shared.domain.bus.wake_ups import FAR_AHEAD, Rest, TakenWakeUp, Wake, WakeStage
 from shared.domain.clock.occurrences import Occurrence
 from shared.domain.errors import Unavailable
 from shared.flow.bus.flushing import LogFlusher, UnwokenUpkeep
 from shared.runtime.loops import Swept
-from shared.store.bus.cursors import cursor_codec
-from shared.store.bus.cuts import BusCuts, delivery_codec
-from shared.store.bus.flushes import BusFlush, BusFlushes, FlushResult, _document
-from shared.store.bus.registry import read_registry
+from shared.store.bus.cuts import BusCuts, cursor_codec, delivery_codec
+from shared.store.bus.log import BusFlush, BusFlushes, FlushResult, _document
+from shared.store.bus.topics import read_registry
 from shared.store.bus.wake_ups import HandedWakeUp, WakeUps, wake_up_id
 from shared.stream.reading import Reader
 

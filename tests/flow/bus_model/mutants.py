@@ -5,15 +5,15 @@ are gone ("cut without cursor" takes all three away). A settlement that does not
 """
 
 from services.fanout.fan_out import FanOut
-from services.worker.bus.queue_calls import QueueCalls
+from services.worker.bus.queue_run import QueueCalls
 from shared.domain.bus import cutting
-from shared.domain.bus.settling import CallResult
+from shared.domain.bus.deliveries import CallResult
 from shared.domain.bus.subscriptions import OPEN_DELIVERIES, EventSubscription, SubscriptionStatus
-from shared.flow.bus import subscribing
+from shared.flow.bus import subscriptions
 from shared.flow.bus.flushing import LogFlusher, UnwokenUpkeep
 from shared.store.bus import cuts
 from shared.store.bus.cuts import BusCuts
-from shared.store.bus.flushes import BusFlushes
+from shared.store.bus.log import BusFlushes
 from shared.store.bus.wake_ups import WakeUps
 from tests.flow.bus_model import flaws
 from tests.flow.bus_model.promise import Promise
@@ -55,7 +55,7 @@ MUTANTS = {
     "left at once": _mutant(
         "a topic is left for events that were accepted before, too",
         "MISSED",
-        (subscribing, "topics_chosen_anew", lambda _before, _after: ()),
+        (subscriptions, "topics_chosen_anew", lambda _before, _after: ()),
         weather=_CLICKS,
     ),
     "idle paused ones": _mutant(

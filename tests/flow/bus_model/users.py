@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from services.parts.bus.common import BusPart
 from shared.domain.bus.events import EventDraft
-from shared.domain.bus.wishes import SubscriptionWish
+from shared.domain.bus.subscriptions import SubscriptionWish
 from shared.domain.errors import CarillonError, Unavailable
 
 NAMESPACE = "shop"

@@ -1,7 +1,7 @@
 """The world of one seed: publishers, subscriptions, processes and trouble, until everything is delivered."""
 
 from shared.domain.bus.subscriptions import SubscriptionStatus
-from shared.flow.bus.subscribing import Subscribing, SubscriptionQuotas
+from shared.flow.bus.subscriptions import Subscribing, SubscriptionQuotas
 from shared.secrets import KeyRing
 from tests.flow.bus_model import users
 from tests.flow.bus_model.processes import BusServers, bus, components

@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.clock.occurrences import DeadLetter
 from shared.domain.clock.schedules import ScheduleState, occurrences
-from shared.flow.clock.retention import Retention
 from shared.flow.clock.schedules import ScheduleFlow
+from shared.flow.clock.settlement import Retention
 from shared.flow.time import DatabaseTime
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store

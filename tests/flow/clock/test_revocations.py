@@ -9,9 +9,8 @@ from shared.domain.accounts.callers import Revocation, RevokedKind, Token, User,
 from shared.domain.clock.occurrences import OccurrenceKind
 from shared.domain.clock.schedules import COMMITTED_WITHIN, ScheduleState, schedule_id
 from shared.flow.clock import revocations
-from shared.flow.clock.drafts import Wanted
 from shared.flow.clock.revocations import RevocationFlow
-from shared.flow.clock.schedules import ScheduleFlow
+from shared.flow.clock.schedules import ScheduleFlow, Wanted
 from shared.flow.time import DatabaseTime
 from shared.runtime.faults import FaultInjected, arm
 from shared.store import Store

@@ -6,12 +6,10 @@ from datetime import datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.clock.occurrences import HELD_BACK, OccurrenceKind
-from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.clock.occurrences import HELD_BACK, DeadLetter, OccurrenceKind
 from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, spread
 from shared.domain.errors import Conflict
-from shared.flow.clock.drafts import Accepted
-from shared.flow.clock.schedules import Retried, ScheduleFlow
+from shared.flow.clock.schedules import Accepted, Retried, ScheduleFlow
 from shared.store import Store
 from tests.flow.made import (
     AHEAD,

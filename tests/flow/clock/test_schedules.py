@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from shared.domain.clock.recurrence import Every
 from shared.domain.clock.schedules import Definition, ScheduleState, Verdict, judge, occurrences
 from shared.domain.errors import Conflict, Invalid, Unavailable
-from shared.flow.clock.drafts import Accepted
-from shared.flow.clock.schedules import ScheduleFlow
+from shared.flow.clock.schedules import Accepted, ScheduleFlow
 from shared.flow.time import DatabaseTime
 from shared.store import Store
 from tests.flow.made import (

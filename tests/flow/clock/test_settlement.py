@@ -6,9 +6,8 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.clock.deliveries import Undeliverable
-from shared.domain.clock.occurrences import Occurrence
-from shared.domain.clock.outcomes import Outcome, OutcomeResult
+from shared.domain.clock.callbacks import Undeliverable
+from shared.domain.clock.occurrences import Occurrence, Outcome, OutcomeResult
 from shared.domain.clock.schedules import Definition, RetryPolicy, Schedule
 from shared.domain.errors import Unavailable
 from shared.flow.clock.schedules import Retried, ScheduleFlow

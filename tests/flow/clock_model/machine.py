@@ -12,8 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, digest, schedule_id
 from shared.domain.errors import Conflict, Invalid, Unavailable
-from shared.flow.clock.drafts import Accepted, Wanted
-from shared.flow.clock.schedules import ScheduleFlow
+from shared.flow.clock.schedules import Accepted, ScheduleFlow, Wanted
 from shared.store import Store
 from tests.flow.clock_model.shapes import Act, Shape, acts, answers, keys, others, paces, schedulers, shapes, wakes
 from tests.flow.clock_model.target import Answer

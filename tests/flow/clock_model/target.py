@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
 
-from shared.domain.clock.deliveries import Outcome, QueueMessage, Undeliverable
+from shared.domain.clock.callbacks import Outcome, QueueMessage, Undeliverable
 from shared.domain.errors import Unavailable
 from shared.domain.instants import read_instant
 

@@ -9,8 +9,7 @@ import pytest
 from shared.domain.clock.callbacks import RabbitCallback
 from shared.domain.clock.recurrence import Every
 from shared.domain.clock.schedules import Definition, Misfire, MisfireMode, RetryPolicy
-from shared.flow.clock.drafts import Wanted
-from shared.flow.clock.schedules import ScheduleFlow
+from shared.flow.clock.schedules import ScheduleFlow, Wanted
 from shared.store import Store
 from tests.flow.clock_model.target import Answer
 from tests.flow.clock_model.verdict import verdict

@@ -7,14 +7,12 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, cast
 
-from services.scheduler.deliver import Deliveries
+from services.scheduler.deliver import Deliveries, InHand
 from services.scheduler.fire import Fire
-from services.scheduler.held import Held, Hold
-from services.scheduler.in_hand import InHand
+from services.scheduler.hold import Held, Hold
 from services.scheduler.sweep import Sweep
 from shared.broker import Broker
-from shared.domain.clock.occurrences import SHARDS, Occurrence, OccurrenceKind
-from shared.domain.clock.outcomes import DeadLetter, Outcome
+from shared.domain.clock.occurrences import SHARDS, DeadLetter, Occurrence, OccurrenceKind, Outcome
 from shared.domain.clock.schedules import ScheduleState
 from shared.flow.clock.schedules import ScheduleFlow
 from shared.flow.clock.settlement import Settlement

@@ -10,16 +10,14 @@ from msgspec.structs import replace
 from services.worker.console.bulk import BulkRunner
 from shared.broker.memory import MemoryBroker
 from shared.domain.accounts.callers import Token, token_namespace
-from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.clock.occurrences import DeadLetter
 from shared.domain.clock.schedules import ScheduleState, schedule_id
-from shared.domain.console.bulk_actions import BulkAct, BulkAction, BulkFilter, BulkState
-from shared.domain.console.tasks import BULK_QUEUE, RunBulkAction
+from shared.domain.console.bulk_actions import BULK_QUEUE, BulkAct, BulkAction, BulkFilter, BulkState, RunBulkAction
 from shared.domain.errors import Unavailable
-from shared.flow.clock.drafts import Wanted
-from shared.flow.clock.schedules import ScheduleFlow
-from shared.flow.console import bulk, bulk_things
-from shared.flow.console.bulk import BulkFlow
-from shared.flow.console.bulk_things import BulkLetters, BulkSchedules
+from shared.flow.clock.schedules import ScheduleFlow, Wanted
+from shared.flow.console import bulk
+from shared.flow.console import bulk as bulk_things
+from shared.flow.console.bulk import BulkFlow, BulkLetters, BulkSchedules
 from shared.runtime.faults import FaultInjected, arm
 from shared.store import Store
 from tests.flow.made import HOURLY, accepted

@@ -4,7 +4,7 @@ import pytest
 
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.jobs import PAUSABLE, JobStatus
-from shared.flow.console.gauges import Gauges
+from shared.flow.console.overview import Gauges
 from shared.store import Store
 from tests.queues import QUEUES, task_broker
 from tests.samples import samples

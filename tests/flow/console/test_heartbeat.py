@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from shared.domain.console.processes import RunningProcess
 from shared.domain.errors import Unavailable
-from shared.flow.console.heartbeat import Heartbeat, digest_settings
-from shared.flow.console.retention import ConsoleRetention
+from shared.flow.console.audit import ConsoleRetention
+from shared.flow.console.processes import Heartbeat, digest_settings
 from shared.flow.time import DatabaseTime
 from shared.runtime import in_hand
 from shared.runtime.health import Phase, ProcessHealth

@@ -4,9 +4,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from shared.domain.console.minutes import Counts
+from shared.domain.console.processes import Counts
 from shared.domain.errors import Unavailable
-from shared.flow.console.minutes import MinuteCounting
+from shared.flow.console.processes import MinuteCounting
 from shared.flow.time import DatabaseTime
 from shared.runtime import metrics
 from shared.store import Store

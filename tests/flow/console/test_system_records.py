@@ -12,8 +12,7 @@ from shared.domain.console.processes import GONE_AFTER
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.events import TRIP, Milestone
 from shared.domain.jobs.jobs import JobStatus
-from shared.flow.console.retention import ConsoleRetention
-from shared.flow.console.system_records import SILENT_FOR, SystemRecords
+from shared.flow.console.audit import SILENT_FOR, ConsoleRetention, SystemRecords
 from shared.flow.time import DatabaseTime
 from shared.store import Store
 from tests.domain.console.test_processes import a_process
@@ -85,7 +84,7 @@ async def test_whoever_dies_before_it_is_noted_leaves_what_is_told_again_and_sta
 async def test_more_than_one_page_is_told(
     store: Store, records: SystemRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.flow.console.system_records._AT_ONCE", 2)
+    monkeypatch.setattr("shared.flow.console.audit._AT_ONCE", 2)
     for _ in range(5):
         await trip(store)
     assert (await records.run_once()).claimed == 5

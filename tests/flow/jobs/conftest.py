@@ -5,10 +5,9 @@ from datetime import timedelta
 import pytest
 
 from shared.broker.memory import MemoryBroker
-from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.groups import GroupFlow
-from shared.flow.jobs.jobs import JobFlow
+from shared.flow.jobs.finish import Breaker
+from shared.flow.jobs.moves import GroupFlow, JobFlow
 from shared.flow.jobs.upkeep import ShardTurns, Upkeep, UpkeepPatience
 from shared.runtime.clock import SystemClock
 from shared.store import Store

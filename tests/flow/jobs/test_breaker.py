@@ -2,10 +2,9 @@
 
 import pytest
 
-from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.breaking import Counts
+from shared.domain.jobs.batches import Counts, Receipt
 from shared.domain.jobs.jobs import RESUMABLE, JobStatus
-from shared.flow.jobs.breaker import Breaker
+from shared.flow.jobs.finish import Breaker
 from shared.store import Store
 from tests.clock import ManualClock
 from tests.store.made import SIZE, add_planned

@@ -5,7 +5,7 @@ import pytest
 from shared.domain.jobs.events import BY_ITSELF, PAUSE, PLAN, RESUME, STOP, Doer, Event, EventState
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.jobs import JobFlow
+from shared.flow.jobs.moves import JobFlow
 from shared.runtime.clock import SystemClock
 from shared.store import Store
 from tests.store.made import a_job, added

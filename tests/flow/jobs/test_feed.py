@@ -5,13 +5,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from shared.broker.memory import MemoryBroker
-from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.audiences import KeyRange
 from shared.domain.jobs.batches import SLOTS, Batch, BatchStatus, Receipt
-from shared.domain.jobs.jobs import JobStatus, Standing
-from shared.domain.jobs.tasks import FinishJob, JobTask, SendBatch
+from shared.domain.jobs.jobs import FinishJob, JobStatus, JobTask, SendBatch, Standing
 from shared.domain.tasks import decode
 from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.jobs import JobFlow
+from shared.flow.jobs.moves import JobFlow
 from shared.runtime.clock import SystemClock
 from shared.store import Store
 from tests.store.made import SIZE, added

@@ -5,13 +5,11 @@ from typing import Any
 
 import pytest
 
-from shared.domain.audience.ranges import KeyRange
-from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
+from shared.domain.audience.audiences import KeyRange
+from shared.domain.jobs.batches import Batch, BatchStatus, Receipt, Totals
 from shared.domain.jobs.jobs import JobStatus
 from shared.domain.jobs.progress import Settled
-from shared.domain.jobs.totals import Totals
-from shared.flow.jobs.breaker import Breaker
-from shared.flow.jobs.finish import Finish
+from shared.flow.jobs.finish import Breaker, Finish
 from shared.store import Store
 from tests.clock import ManualClock
 from tests.flow.kinds import KINDS

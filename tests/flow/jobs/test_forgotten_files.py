@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.domain.audience.ranges import ByteRange
-from shared.domain.audience.sources import File, PushTable
-from shared.domain.jobs.batches import Receipt
+from shared.domain.audience.audiences import ByteRange, File, PushTable
+from shared.domain.jobs.batches import Receipt, Totals
 from shared.domain.jobs.dividing import FoundDevices, next_step
-from shared.domain.jobs.divisions import Division
+from shared.domain.jobs.groups import Division
 from shared.domain.jobs.jobs import STOPPABLE, Job, JobStatus
-from shared.domain.jobs.totals import Totals
 from shared.flow.jobs.retention import JobRetention
 from shared.flow.time import DatabaseTime
 from shared.runtime.settings import SchedulerSettings

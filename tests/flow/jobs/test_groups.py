@@ -12,8 +12,7 @@ from shared.domain.jobs.groups import Group, make_group
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.mails import MailKind
 from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.groups import GroupFlow
-from shared.flow.jobs.jobs import JobFlow
+from shared.flow.jobs.moves import GroupFlow, JobFlow
 from shared.runtime.clock import SystemClock
 from shared.store import Store
 from tests.flow.kinds import KINDS

@@ -4,8 +4,7 @@ import pytest
 
 from shared.broker.memory import MemoryBroker
 from shared.domain.jobs.batches import BatchStatus
-from shared.domain.jobs.jobs import Job
-from shared.domain.jobs.tasks import SendBatch
+from shared.domain.jobs.jobs import Job, SendBatch
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.kinds import JobKinds, UnknownKind
 from shared.flow.jobs.upkeep import Upkeep

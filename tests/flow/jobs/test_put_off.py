@@ -7,13 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from shared.broker.memory import MemoryBroker
-from shared.domain.audience.ranges import KeyRange
-from shared.domain.audience.sources import PushTable
+from shared.domain.audience.audiences import KeyRange, PushTable
 from shared.domain.clock.occurrences import Occurrence
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
-from shared.domain.jobs.owners import JobStage, batch_owner, job_owner
-from shared.domain.jobs.tasks import FinishJob, PlanJob, SendBatch, SendMail
+from shared.domain.jobs.jobs import FinishJob, JobStage, PlanJob, SendBatch, SendMail, batch_owner, job_owner
 from shared.domain.tasks import Task, decode
 from shared.flow.jobs.feed import PUT_OFF, Feed, mail_of
 from shared.flow.jobs.upkeep import Upkeep

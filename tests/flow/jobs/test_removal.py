@@ -9,23 +9,19 @@ import pytest
 from structlog.testing import capture_logs
 
 from shared.domain.accounts.apps import App
-from shared.domain.audience.ranges import ByteRange, KeyRange
-from shared.domain.audience.sources import File
+from shared.domain.audience.audiences import ByteRange, File, KeyRange
 from shared.domain.clock.occurrences import once
 from shared.domain.errors import Conflict
 from shared.domain.instants import ns
 from shared.domain.jobs.batches import Batch
 from shared.domain.jobs.groups import make_group, zone_jobs
-from shared.domain.jobs.jobs import Job, JobStatus
-from shared.domain.jobs.owners import JobStage, job_owner
+from shared.domain.jobs.jobs import Job, JobStage, JobStatus, job_owner
 from shared.domain.messages.ledger import MessageState, entry_id
-from shared.flow.accounts.app_removal import AppRemoval
-from shared.flow.jobs import removal as module
-from shared.flow.jobs.belongings import JobBelongings
-from shared.flow.jobs.jobs import fresh_incarnation
+from shared.flow.accounts import AppRemoval
+from shared.flow.jobs import retention as module
 from shared.flow.jobs.kinds import JobKinds
-from shared.flow.jobs.removal import JobRemoval
-from shared.flow.jobs.retention import JobRetention
+from shared.flow.jobs.moves import fresh_incarnation
+from shared.flow.jobs.retention import JobBelongings, JobRemoval, JobRetention
 from shared.flow.messages.kind import MessageKind
 from shared.flow.time import DatabaseTime
 from shared.runtime.faults import arm

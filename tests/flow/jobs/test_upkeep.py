@@ -11,8 +11,7 @@ import pytest
 from shared.broker.memory import MemoryBroker
 from shared.domain.clock.occurrences import SHARDS, Occurrence
 from shared.domain.errors import Unavailable
-from shared.domain.jobs.jobs import PAUSABLE, JobStatus
-from shared.domain.jobs.tasks import SendBatch
+from shared.domain.jobs.jobs import PAUSABLE, JobStatus, SendBatch
 from shared.domain.tasks import decode
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.upkeep import Found, ShardTurns, Upkeep

@@ -9,17 +9,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.audience.ranges import KeyRange
-from shared.domain.audience.sources import PushTable
-from shared.domain.jobs.batches import Batch, Receipt
+from shared.domain.audience.audiences import KeyRange, PushTable
+from shared.domain.jobs.batches import Batch, Receipt, Totals
 from shared.domain.jobs.jobs import Job, JobStatus, Plan
-from shared.domain.jobs.rate_chart import SettledAt, rate_chart
-from shared.domain.jobs.totals import Totals
+from shared.domain.jobs.progress import SettledAt, rate_chart
 from shared.flow.jobs import watch
 from shared.flow.jobs.watch import JobWatch
 from shared.flow.time import DatabaseTime
 from shared.store import Store
-from shared.store.jobs.batch_documents import receipt_of
+from shared.store.jobs.batches import receipt_of
 from tests.store.made import a_job
 
 pytestmark = pytest.mark.native

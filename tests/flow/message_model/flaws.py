@@ -11,13 +11,12 @@ from services.worker.messages.entries import EntryWriter, Note, Prepared, Purpos
 from services.worker.messages.in_hand import BatchesInHand
 from shared.domain.errors import Unavailable
 from shared.domain.messages import ledger
-from shared.domain.messages.blocks import Block, Columns
 from shared.domain.messages.ledger import Message, MessageState, News
-from shared.domain.messages.pacing import Pace
+from shared.domain.messages.pacing import Block, Columns, Pace
 from shared.domain.messages.places import Places
 from shared.flow.jobs.upkeep import Found, Upkeep
-from shared.flow.messages.account_clock import AccountClock
-from shared.runtime.waiting import pause
+from shared.flow.time import AccountClock
+from shared.runtime.loops import pause
 from shared.store.messages.credentials import Credentials
 from shared.store.messages.jobs import MessageJobs, RunningJob
 from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult, WritingSession

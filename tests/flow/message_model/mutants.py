@@ -12,9 +12,9 @@ from services.worker.messages.dispatch import Dispatch
 from services.worker.messages.entries import EntryWriter
 from services.worker.messages.in_hand import BatchesInHand
 from shared.domain.messages import jobs as message_jobs
-from shared.domain.messages.blocks import Block
+from shared.domain.messages.pacing import Block
 from shared.flow.jobs.upkeep import Upkeep
-from shared.flow.messages.account_clock import AccountClock
+from shared.flow.time import AccountClock
 from shared.store.messages import ledger
 from shared.store.messages.credentials import Credentials
 from shared.store.messages.jobs import MessageJobs

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from shared.audience.reading import TableRows
-from shared.domain.audience.cuts import Cut
-from shared.domain.audience.ranges import KeyRange
+from shared.audience.asking import TableRows
+from shared.domain.audience.audiences import KeyRange
+from shared.domain.audience.devices import Cut
 
 APP = "shop"
 COLUMN = "recipient"

@@ -11,7 +11,7 @@ from typing import Any, cast
 from services import assembly
 from services.connections import Capabilities
 from services.parts import Parts
-from services.worker.messages.instants import Speed
+from services.worker.messages.pace import Speed
 from shared.audience.recipient_tables import RecipientTables
 from shared.broker.memory import MemoryBroker
 from shared.domain.instants import EPOCH, ms

@@ -14,9 +14,8 @@ from msgspec import Struct
 from shared.domain.errors import CarillonError
 from shared.domain.jobs.batches import BatchStatus
 from shared.domain.jobs.jobs import JobStatus
-from shared.domain.messages.batches import MESSAGE_TRANSITIONS
 from shared.domain.messages.credentials import CredentialStatus, OnUnknown, SendOrder
-from shared.domain.messages.jobs import MESSAGE_JOB_TRANSITIONS
+from shared.domain.messages.jobs import MESSAGE_JOB_TRANSITIONS, MESSAGE_TRANSITIONS
 from shared.domain.messages.ledger import RANKS, Message, MessageState, add_tallies, difference, prefix_of
 from shared.store.documents import Codec, Document
 from tests.flow.message_model.processes import Servers

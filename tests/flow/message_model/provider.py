@@ -11,8 +11,7 @@ from msgspec import Struct
 
 from shared.domain.errors import Unavailable
 from shared.domain.messages import answers
-from shared.domain.messages.answers import Answer, Reason
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Answer, Channel, Reason
 from shared.domain.messages.ledger import MessageState
 from shared.outgoing import Outgoing
 from shared.providers import BeforeBytes, Content, NotCalled, Provider, ProviderKind

@@ -16,8 +16,8 @@ from services.parts.jobs.api import JobsApi
 from services.parts.jobs.common import JobsPart
 from shared.domain.accounts.apps import App
 from shared.domain.errors import CarillonError
+from shared.domain.jobs.batches import Totals
 from shared.domain.jobs.jobs import Job, JobStatus
-from shared.domain.jobs.totals import Totals
 from shared.domain.messages.ledger import MessageState
 from tests.flow.message_model.people import APP
 from tests.flow.message_model.processes import parts_of

@@ -14,7 +14,7 @@ from shared.domain.errors import CarillonError, Conflict, Unavailable
 from shared.domain.jobs.events import Doer
 from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.templates import Template
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Channel
 from shared.domain.messages.credentials import Credential, CredentialStatus, OnUnknown, SendOrder, SendRetry
 from shared.domain.messages.jobs import MESSAGE_SERVICE, Halt, MessageOptions, options_as_fields
 from shared.domain.messages.ledger import MessageState, News, hear

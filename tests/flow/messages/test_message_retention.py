@@ -8,14 +8,14 @@ import pytest
 from msgspec.structs import replace
 
 from shared.domain.jobs.jobs import Job
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Channel
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.ledger import MessageState, entry_id
 from shared.flow.messages import retention as module
 from shared.flow.messages.receipts import ReceiptOutcome, Receipts
 from shared.flow.messages.retention import MessageRetention
 from shared.flow.time import DatabaseTime
-from shared.providers.callbacks import Callback, CallbackNews
+from shared.providers.base import Callback, CallbackNews
 from shared.runtime.clock import SystemClock
 from shared.runtime.faults import arm
 from shared.runtime.settings import ProviderSettings

@@ -12,16 +12,15 @@ import pytest
 from msgspec.structs import replace
 
 from services.worker.messages.entries import EntryWriter, Note, Prepared, Purpose
-from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.audiences import KeyRange
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch, BatchStatus, batch_id
-from shared.domain.messages.answers import Answer, CallAccepted, CallUnanswered, NotNow, Reason
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Answer, CallAccepted, CallUnanswered, Channel, NotNow, Reason
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.ledger import Message, MessageState, answer, entry_id, recover, redact, write_ahead
 from shared.domain.messages.suppressions import SuppressionCause
 from shared.flow.messages.receipts import FOLDED_AT_ONCE, EarlyNews, ReceiptOutcome, Receipts
-from shared.providers.callbacks import Callback, CallbackNews, CallbackSuppression, tell_refusal
+from shared.providers.base import Callback, CallbackNews, CallbackSuppression, tell_refusal
 from shared.runtime.faults import FaultInjected, arm
 from shared.store import Store
 from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult

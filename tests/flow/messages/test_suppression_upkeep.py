@@ -3,9 +3,9 @@
 from datetime import UTC, datetime
 
 from shared.domain.accounts.apps import App
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Channel
 from shared.domain.messages.suppressions import Suppression, SuppressionCause, suppress_address
-from shared.flow.messages.suppressions import SuppressionUpkeep
+from shared.flow.messages.barring import SuppressionUpkeep
 from shared.store import Store
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -14,11 +14,9 @@ from shared.blobs.s3 import S3Blobs
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.events import FINISH, SEND_ENDED, Event, EventState
 from shared.domain.jobs.jobs import STOPPABLE, Job, JobStatus
-from shared.flow.jobs.breaker import Breaker
-from shared.flow.jobs.finish import Finish
+from shared.flow.jobs.finish import Breaker, Finish
 from shared.flow.jobs.kinds import JobKinds
-from shared.flow.push.control_group import ControlGroupFile
-from shared.flow.push.kind import PushKind
+from shared.flow.push import ControlGroupFile, PushKind
 from shared.runtime.settings import StreamSettings
 from shared.store import Store
 from shared.stream import Stream

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from shared.audience import Audience
-from shared.domain.audience.cuts import Cut
-from shared.domain.audience.devices import Devices
-from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.audiences import KeyRange
+from shared.domain.audience.devices import Cut, Devices
 
 MOST_RECORD_BYTES = 2_000
 _ALL = 2**63 - 1

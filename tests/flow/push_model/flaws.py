@@ -6,21 +6,19 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from services.worker.jobs.mail import Mailer
+from services.worker.jobs.finish import Mailer
 from services.worker.push.send import Sender
+from shared.domain.documents import Position
 from shared.domain.errors import LaneLost, Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus
-from shared.domain.jobs.jobs import Job, Standing
-from shared.domain.jobs.tasks import SendBatch, SendMail
-from shared.domain.positions import Position
-from shared.flow.jobs.breaker import Breaker
-from shared.flow.jobs.finish import Finish
-from shared.flow.jobs.groups import GroupFlow
+from shared.domain.jobs.jobs import Job, SendBatch, SendMail, Standing
+from shared.flow.jobs.finish import Breaker, Finish
+from shared.flow.jobs.moves import GroupFlow
 from shared.flow.jobs.upkeep import Found, Upkeep
 from shared.store.jobs.batches import Batches, Head, PlanEnd
 from shared.store.jobs.jobs import Jobs
-from shared.store.jobs.mails import Mails
-from shared.store.push.feedbacks import Feedbacks
+from shared.store.jobs.milestones import Mails
+from shared.store.push import Feedbacks
 from shared.stream import Aborted
 from tests.flow.push_model.stream import ModelLane, ModelStream, sent_by_owner
 from tests.flow.push_model.transactions import Content, Marker, Sent

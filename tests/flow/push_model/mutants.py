@@ -10,16 +10,15 @@ would have to become one if that were removed:
   both away).
 """
 
-from services.worker.jobs.mail import Mailer
+from services.worker.jobs.finish import Mailer
 from services.worker.push.send import Sender
-from shared.flow.jobs.breaker import Breaker
-from shared.flow.jobs.finish import Finish
-from shared.flow.jobs.groups import GroupFlow
+from shared.flow.jobs.finish import Breaker, Finish
+from shared.flow.jobs.moves import GroupFlow
 from shared.flow.jobs.upkeep import Upkeep
 from shared.store.jobs.batches import Batches
 from shared.store.jobs.jobs import Jobs
-from shared.store.jobs.mails import Mails
-from shared.store.push.feedbacks import Feedbacks
+from shared.store.jobs.milestones import Mails
+from shared.store.push import Feedbacks
 from tests.flow.push_model import flaws
 from tests.flow.push_model.promise import Promise
 from tests.flow.push_model.stream import ModelLane, ModelStream

@@ -5,8 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 from shared.domain.errors import Unavailable
-from shared.domain.jobs.batches import BatchStatus
-from shared.domain.jobs.breaking import Counts, breaks
+from shared.domain.jobs.batches import BatchStatus, Counts, breaks
 from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, JobStatus
 from shared.domain.jobs.mails import MailKind, letter_id
 from shared.domain.push.feedback import CountedPush, read

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 
-from shared.domain.clock.deliveries import Outcome, TopicMessage, Undeliverable
+from shared.domain.clock.callbacks import Outcome, TopicMessage, Undeliverable
+from shared.domain.documents import LogRange
 from shared.domain.errors import LaneLost, Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart
-from shared.domain.positions import LogRange
 from shared.stream import NO_TOPICS, Aborted, LateRecords, TopicSpec, check_keys
 from shared.stream.reading import Chunk, Positions, RangeReader
 from tests.flow.push_model.transactions import Content, Fenced, Kafka, Marker, Sent

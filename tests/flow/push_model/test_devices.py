@@ -6,8 +6,7 @@ import asyncpg
 import pytest
 
 from shared.audience import Audience
-from shared.domain.audience.audiences import BEGINNING
-from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.audiences import BEGINNING, KeyRange
 from tests.audience.rows import rows_of
 from tests.flow.push_model.devices import PushTable
 

@@ -15,7 +15,7 @@ from pymongo.asynchronous.mongo_client import AsyncMongoClient
 from pymongo.synchronous.client_session import ClientSession
 
 from shared.store import Store
-from shared.store.bus.registry import make_registry
+from shared.store.bus.topics import make_registry
 from shared.store.documents import Document
 from tests.flow.simulated.steps import finish
 

@@ -9,8 +9,8 @@ from typing import Any, Self, TypeVar, cast
 
 from shared.broker import Broker, Delivery
 from shared.broker.memory import MemoryBroker, MemoryDelivery
-from shared.domain.clock.deliveries import Outcome, QueueMessage
-from shared.domain.console.queues import QueueState
+from shared.domain.clock.callbacks import Outcome, QueueMessage
+from shared.domain.console.processes import QueueState
 from tests.flow.simulated.simulation import Process
 
 T = TypeVar("T")

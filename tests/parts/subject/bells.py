@@ -18,12 +18,11 @@ from services.api.http.routes import Resource, Route
 from services.parts import Check, Part
 from services.parts.jobs.common import JobsPart
 from services.scheduler.fire import OnDue
-from services.worker.stage import Stage
+from services.worker.consumer import Stage
 from shared.broker import Broker
 from shared.domain.clock.occurrences import Occurrence, Owner, once, owner_text, read_owner
 from shared.domain.jobs.batches import BatchStatus, Receipt
-from shared.domain.jobs.jobs import Job
-from shared.domain.jobs.tasks import SendBatch
+from shared.domain.jobs.jobs import Job, SendBatch
 from shared.domain.tasks import Task, encode
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.kinds import JobKind

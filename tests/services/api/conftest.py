@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from services import assembly
 from services.api.app import Application
-from services.api.http.ids import fresh_id
+from services.api.http.errors import fresh_id
 from services.connections import Capabilities
 from services.parts import Parts
 from services.parts.clock.common import ClockPart
@@ -24,13 +24,13 @@ from shared.blobs.files import FolderBlobs
 from shared.broker.memory import MemoryBroker
 from shared.domain.accounts.apps import App
 from shared.flow.clock.schedules import ScheduleFlow
-from shared.flow.jobs.jobs import JobFlow
+from shared.flow.jobs.moves import JobFlow
 from shared.flow.time import DatabaseTime
 from shared.outgoing import OwnApi
 from shared.outgoing.client import HttpOutgoing
 from shared.providers.mail import Mail
 from shared.runtime.bus_settings import BusSettings
-from shared.runtime.sections import Section
+from shared.runtime.server_settings import Section
 from shared.runtime.settings import ApiSettings, BlobSettings, CallbackSettings, ProviderSettings, Settings
 from shared.secrets import fresh_key
 from shared.store import Store

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from services.embedded.records import append_feedback, print_records
+from services.embedded.instance import append_feedback, print_records
 from shared.domain.errors import Invalid
 from shared.stream.local import LocalStream
 

@@ -17,7 +17,7 @@ from shared.domain.bus.wake_ups import Wake
 from shared.domain.errors import Unavailable
 from shared.domain.instants import ms
 from shared.flow.bus.flushing import LogFlusher, UnwokenUpkeep
-from shared.flow.bus.registry import ReadEnds, Registry, read_log_ends
+from shared.flow.bus.topics import ReadEnds, Registry, read_log_ends
 from shared.flow.time import DatabaseTime
 from shared.runtime.settings import BusSettings
 from shared.store import Store

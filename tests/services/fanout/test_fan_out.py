@@ -17,25 +17,23 @@ from aiokafka.structs import TopicPartition
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.domain.bus.events import EventDraft, stamp
+from shared.domain.bus.events import EVERYBODY, EventDraft, stamp
 from shared.domain.bus.filters import EventFilter
 from shared.domain.bus.folding import FOLD_LIMITS
-from shared.domain.bus.subscriptions import EventForm, EventSubscription, SubscriptionStatus
-from shared.domain.bus.topics import EVERYBODY
-from shared.domain.bus.wishes import SubscriptionWish
+from shared.domain.bus.subscriptions import EventForm, EventSubscription, SubscriptionStatus, SubscriptionWish
+from shared.domain.documents import LogEnds
 from shared.domain.errors import NotFound, Unavailable
 from shared.domain.instants import ms
-from shared.domain.positions import LogEnds
 from shared.flow.bus.flushing import UnwokenUpkeep
-from shared.flow.bus.retention import BusRetention
-from shared.flow.bus.subscribing import Subscribing, SubscriptionQuotas
+from shared.flow.bus.subscriptions import Subscribing, SubscriptionQuotas
 from shared.flow.bus.topics import TopicFlow
+from shared.flow.bus.upkeep import BusRetention
 from shared.flow.time import DatabaseTime
 from shared.runtime.metrics import BUS_EVENTS_LOST, BUS_UNREADABLE
 from shared.runtime.settings import BusSettings
 from shared.secrets import KeyRing
 from shared.store import Store
-from shared.store.bus.flushes import BusFlush, BusFlushes, FlushResult
+from shared.store.bus.log import BusFlush, BusFlushes, FlushResult
 from shared.store.bus.subscriptions import _codec
 from shared.store.transactions import OwnSession
 from shared.stream import Stream

@@ -9,22 +9,20 @@ import pytest
 from msgspec.structs import replace
 
 from shared.broker.memory import MemoryBroker
-from shared.domain.bus.backlog import BacklogLimits
-from shared.domain.bus.dead_letters import BusDeadLetter
+from shared.domain.bus.cutting import BacklogLimits
+from shared.domain.bus.deliveries import BusDeadLetter
 from shared.domain.bus.filters import EventFilter
 from shared.domain.bus.replays import Replay, ReplayState
-from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus
-from shared.domain.bus.tasks import REPLAY_QUEUE
-from shared.domain.bus.wishes import SubscriptionWish
+from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus, SubscriptionWish
+from shared.domain.bus.wake_ups import REPLAY_QUEUE
+from shared.domain.documents import LogRange
 from shared.domain.errors import Conflict, Gone, Invalid, NotFound, Unavailable
-from shared.domain.positions import LogRange
-from shared.flow.bus import replaying
-from shared.flow.bus.backlogs import BacklogUpkeep
-from shared.flow.bus.dead_letters import BusDeadLetterFlow
-from shared.flow.bus.replaying import Replaying, ReplayTools
-from shared.flow.bus.replays import BusReplayFlow, ReplayWish
-from shared.flow.bus.subscribing import Subscribing, SubscriptionQuotas
+from shared.flow.bus import replays
+from shared.flow.bus.deliveries import BusDeadLetterFlow
+from shared.flow.bus.replays import BusReplayFlow, Replaying, ReplayTools, ReplayWish
+from shared.flow.bus.subscriptions import Subscribing, SubscriptionQuotas
 from shared.flow.bus.topics import TopicFlow
+from shared.flow.bus.upkeep import BacklogUpkeep
 from shared.flow.bus.waking import Waker
 from shared.flow.time import DatabaseTime
 from shared.runtime.faults import FaultInjected, arm
@@ -246,7 +244,7 @@ async def test_a_subscription_that_changes_meanwhile_is_folded_with_as_it_is(bus
 async def test_it_is_held_while_the_queue_is_half_full_and_goes_on_by_itself(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replaying, "HELD_FOR", timedelta(0))
+    monkeypatch.setattr(replays, "HELD_FOR", timedelta(0))
     subscription = await add(bus.store, "k", "a")
     await publish(bus.store, bus.stream, bus.log, IDS)
     replay, small = await bus.start(subscription), bus.replaying(BacklogLimits(50, 10**9))

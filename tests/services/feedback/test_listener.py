@@ -17,10 +17,10 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from services.feedback.listener import Listener
-from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.audiences import KeyRange
+from shared.domain.documents import Position
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart, Receipt
-from shared.domain.positions import Position
 from shared.domain.push.feedback import MAX_KEYS
 from shared.runtime.metrics import FEEDBACK_RECORDS
 from shared.runtime.settings import FeedbackSettings
@@ -28,7 +28,7 @@ from shared.store import Store
 from shared.stream import Stream
 from shared.stream.kafka import KafkaStream
 from shared.stream.kafka.servers import KafkaServers
-from shared.stream.kafka.topic_ids import topic_ids
+from shared.stream.kafka.topics import topic_ids
 from shared.stream.local import LocalStream
 from shared.stream.reading import Chunk
 from tests.broker.proxy import SilencableProxy

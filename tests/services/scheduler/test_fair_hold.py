@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.fair_hold import FairHold
-from services.scheduler.held import Held
+from services.scheduler.hold import FairHold, Held
 from shared.domain.clock.occurrences import once
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

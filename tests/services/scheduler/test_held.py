@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from services.scheduler.held import Held, Hold
+from services.scheduler.hold import Held, Hold
 from shared.domain.clock.occurrences import once
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from services.scheduler.in_hand import Due, InHand, _Calls
+from services.scheduler.deliver import Due, InHand, _Calls
 from shared.domain.clock.callbacks import HttpCallback
 from shared.domain.clock.occurrences import Occurrence, once
 from shared.domain.clock.schedules import Definition
-from shared.flow.clock.drafts import Wanted, draft_one
+from shared.flow.clock.schedules import Wanted, draft_one
 from shared.store import Store
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -32,7 +32,7 @@ def namespaces(calls: list[Due]) -> dict[str, str]:
 
 @pytest.fixture
 def in_hand(store: Store, monkeypatch: pytest.MonkeyPatch) -> InHand:
-    monkeypatch.setattr("services.scheduler.in_hand._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("services.scheduler.deliver._LOOK_SECONDS", 0.0)
     return InHand(store, most=10, lease_seconds=60)
 
 

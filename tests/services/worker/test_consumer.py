@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 
 from services.worker import consumer as rules
-from services.worker.consumer import FAULTS, IN_PLACE_SECONDS, Consumer, Patience
-from services.worker.stage import Stage
+from services.worker.consumer import FAULTS, IN_PLACE_SECONDS, Consumer, Patience, Stage
 from shared.broker.memory import MemoryBroker
-from shared.domain.clock.tasks import CALL_QUEUE, CallTarget
+from shared.domain.clock.callbacks import CALL_QUEUE, CallTarget
 from shared.domain.errors import LaneLost, Unavailable
-from shared.domain.jobs.tasks import BATCH_QUEUE, FinishJob, SendBatch
+from shared.domain.jobs.jobs import BATCH_QUEUE, FinishJob, SendBatch
 from shared.domain.tasks import Task, decode, encode
+from shared.runtime.loops import Backoff
 from shared.runtime.metrics import REGISTRY
-from shared.runtime.retries import Backoff
 from tests.clock import ManualClock
 from tests.queues import QUEUES
 from tests.waiting import SECONDS, until

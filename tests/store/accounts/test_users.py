@@ -2,8 +2,8 @@
 
 import pytest
 
+from shared.domain.accounts.apps import Role
 from shared.domain.accounts.callers import User
-from shared.domain.accounts.roles import Role
 from shared.domain.errors import Conflict
 from shared.store import Store
 

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from shared.domain.bus.folding import EventChunk, LogEntry
 from shared.domain.bus.subscriptions import EventSubscription, subscription_id
 from shared.domain.bus.wake_ups import Wake
-from shared.domain.positions import LogEnds, Position
+from shared.domain.documents import LogEnds, Position
 from shared.store import Store
-from shared.store.bus.flushes import BusFlush, LogPosition, PositionMove
+from shared.store.bus.log import BusFlush, LogPosition, PositionMove
 from shared.store.bus.subscriptions import SubscriptionWrite
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from shared.store import Store
-from shared.store.bus.flushes import chunk_document
+from shared.store.bus.log import chunk_document
 from tests.store.bus.made_chunks import add_chunks, listening
 from tests.store.bus.made_subscriptions import chunk
 

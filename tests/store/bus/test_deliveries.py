@@ -6,14 +6,19 @@ from typing import Any
 
 import pytest
 
-from shared.domain.bus.cursors import Cursor
-from shared.domain.bus.dead_letters import BusDeadLetter, DeathReason
-from shared.domain.bus.deliveries import DeliveryAttempt, DeliveryStatus, EventDelivery, delivery_id
-from shared.domain.bus.settling import bury
+from shared.domain.bus.deliveries import (
+    BusDeadLetter,
+    Cursor,
+    DeathReason,
+    DeliveryAttempt,
+    DeliveryStatus,
+    EventDelivery,
+    bury,
+    delivery_id,
+)
 from shared.store import Store
-from shared.store.bus.cursors import CURSORS, cursor_codec
-from shared.store.bus.cuts import DELIVERIES, delivery_codec
-from shared.store.bus.dead_letters import LETTERS, letter_codec
+from shared.store.bus.cuts import CURSORS, DELIVERIES, cursor_codec, delivery_codec
+from shared.store.bus.deliveries import LETTERS, letter_codec
 from tests.store.bus.made_subscriptions import made
 
 pytestmark = pytest.mark.native

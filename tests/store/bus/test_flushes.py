@@ -12,10 +12,10 @@ from pymongo.errors import OperationFailure
 
 from shared.domain.bus.subscriptions import SubscriptionStatus
 from shared.domain.bus.wake_ups import Wake
-from shared.domain.positions import Position
+from shared.domain.documents import Position
 from shared.store import Store
-from shared.store.bus import flushes, replays
-from shared.store.bus.flushes import BusFlush, FlushResult, LogPosition, PositionMove
+from shared.store.bus import log, replays
+from shared.store.bus.log import BusFlush, FlushResult, LogPosition, PositionMove
 from shared.store.transactions import OwnSession
 from tests.store.bus.made_subscriptions import NOON, add, change, chunk, flush_of, version
 from tests.waiting import until
@@ -136,7 +136,7 @@ async def test_of_a_flush_and_a_suspension_at_the_same_time_one_is_refused_and_b
         return noted
 
     monkeypatch.setattr(store.bus_flushes, "_move", note("flush", "suspension", store.bus_flushes._move))
-    monkeypatch.setattr(replays, "hold_all_positions", note("suspension", "flush", flushes.hold_all_positions))
+    monkeypatch.setattr(replays, "hold_all_positions", note("suspension", "flush", log.hold_all_positions))
     begin(first)
     await until(lambda: len(tasks) == 2)
     suspended, result = await tasks["suspension"], await tasks["flush"]
@@ -154,14 +154,14 @@ async def test_of_two_that_flush_the_same_one_wins(store: Store, session: OwnSes
     others = other.bus_flushes.open_session()
     stands, known = START, await version(store)
     for number in range(1, 21):
-        flushes = [
+        log = [
             flush_of(known, {P0: (stands, number)}, chunk(f"q.{who}", (P0, number)), order=number) for who in range(2)
         ]
         results = await asyncio.gather(
-            store.bus_flushes.flush(flushes[0], session), other.bus_flushes.flush(flushes[1], others)
+            store.bus_flushes.flush(log[0], session), other.bus_flushes.flush(log[1], others)
         )
         assert sorted(result.value for result in results) == ["overtaken", "stored"]
-        stands = flushes[results.index(FlushResult.STORED)].reached[P0]
+        stands = log[results.index(FlushResult.STORED)].reached[P0]
         assert await store.bus_flushes.read_positions([P0]) == {P0: stands}
     assert len(await chunks_of(store, "q.0")) + len(await chunks_of(store, "q.1")) == 20
     await others.close()

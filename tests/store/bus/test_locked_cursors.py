@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from shared.domain.bus.cursors import Cursor
 from shared.domain.bus.cutting import CutRules, cut
+from shared.domain.bus.deliveries import Cursor
 from shared.store import Store
-from shared.store.bus.cursors import cursor_codec
-from shared.store.bus.cuts import CursorCut
-from shared.store.bus.flushes import chunk_document
+from shared.store.bus.cuts import CursorCut, cursor_codec
+from shared.store.bus.log import chunk_document
 from shared.store.transactions import OwnSession, run_transaction
 from tests.store.bus.made_subscriptions import NOON, chunk
 

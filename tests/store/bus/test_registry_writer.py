@@ -13,9 +13,8 @@ from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatu
 from shared.domain.bus.wake_ups import FAR_AHEAD, Rest, Wake
 from shared.flow.bus.flushing import UnwokenUpkeep
 from shared.store import Store
-from shared.store.bus.registry import raise_version
-from shared.store.bus.registry_writer import RegistryWriter
 from shared.store.bus.subscriptions import SubscriptionWrite
+from shared.store.bus.topics import RegistryWriter, raise_version
 from shared.store.bus.wake_ups import wake_up_id
 from shared.store.clock.occurrences import fresh_token
 from shared.store.transactions import LastingConflict, OwnSession, end_session, run_transaction

@@ -4,7 +4,7 @@ import pytest
 
 from shared.domain.bus.filters import Comparison, DataCondition, EventFilter
 from shared.domain.bus.subscriptions import PUBLISHED_KEY, FormerChoice
-from shared.domain.positions import LogEnds
+from shared.domain.documents import LogEnds
 from shared.store import Store
 from shared.store.bus.subscriptions import _codec
 from shared.store.documents import PAGE_BYTES

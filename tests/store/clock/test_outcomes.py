@@ -6,10 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.clock.dead_letters import ErrorCount, place_of
-from shared.domain.clock.outcomes import DeadLetter, Outcome, OutcomeResult
+from shared.domain.clock.occurrences import DeadLetter, ErrorCount, Outcome, OutcomeResult, place_of
 from shared.domain.errors import Invalid
-from shared.domain.idempotency import Idempotency
+from shared.domain.ids import Idempotency
 from shared.store import Store
 from shared.store.idempotency import FirstUse
 

@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.audience.ranges import KeyRange
-from shared.domain.jobs.batches import SLOTS, TRANSITIONS, Batch, BatchPart, BatchStatus, Receipt
-from shared.domain.jobs.totals import Totals
+from shared.domain.audience.audiences import KeyRange
+from shared.domain.jobs.batches import SLOTS, TRANSITIONS, Batch, BatchPart, BatchStatus, Receipt, Totals
 from shared.store import Store
 from shared.store.jobs.batches import PlanEnd
 from tests.commands import count_commands

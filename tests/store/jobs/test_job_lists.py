@@ -6,7 +6,7 @@ from typing import Any
 from shared.domain.instants import ns
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.store import Store
-from shared.store.jobs.job_documents import place_of_job
+from shared.store.jobs.jobs import place_of_job
 from tests.store.made import a_job
 
 

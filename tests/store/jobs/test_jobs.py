@@ -10,15 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.audience.sources import PushTable
+from shared.domain.audience.audiences import PushTable
 from shared.domain.errors import Conflict, Invalid
-from shared.domain.idempotency import Idempotency
+from shared.domain.ids import Idempotency
 from shared.domain.instants import from_ms
-from shared.domain.jobs.batches import Receipt
+from shared.domain.jobs.batches import Receipt, Totals
 from shared.domain.jobs.events import PLAN, Event, EventState
 from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus
 from shared.domain.jobs.templates import Template
-from shared.domain.jobs.totals import Totals
 from shared.domain.push.records import APNS
 from shared.store import Store
 from tests.commands import count_commands

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from shared.domain.jobs.batches import Receipt
+from shared.domain.jobs.batches import Receipt, Totals
 from shared.domain.jobs.events import COMPLETE, TRIP, Milestone
 from shared.domain.jobs.jobs import RESUMABLE, STOPPABLE, JobStatus
-from shared.domain.jobs.totals import Totals
 from shared.store import Store
 from shared.store.jobs.milestones import JobMilestones
 from tests.store.made import added

@@ -4,12 +4,11 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-from shared.domain.audience.ranges import KeyRange
-from shared.domain.jobs.batches import Batch, Receipt
+from shared.domain.audience.audiences import KeyRange
+from shared.domain.jobs.batches import Batch, Receipt, Totals
 from shared.domain.jobs.jobs import Job
-from shared.domain.jobs.totals import Totals
 from shared.domain.messages.ledger import RANKS, Message, MessageState, News, entry_id, hear
-from shared.flow.jobs.jobs import fresh_incarnation
+from shared.flow.jobs.moves import fresh_incarnation
 from shared.store import Store
 from shared.store.messages.ledger import EntryChange, WriteResult
 from tests.store.made import a_job

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from shared.domain.errors import Conflict
-from shared.domain.messages.clock_changes import adopt
+from shared.domain.messages.clocks import adopt
 from shared.domain.messages.credentials import Credential, CredentialStatus, SendOrder, SendRetry
 from shared.domain.messages.pacing import Pace, PaceGuard, reserve
 from shared.domain.messages.places import AccountPlace, enter, have_one_yield

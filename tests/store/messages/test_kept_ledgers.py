@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shared.domain.jobs.jobs import Job
-from shared.domain.messages.figures import MessageCounts
+from shared.domain.messages.jobs import MessageCounts
 from shared.domain.messages.ledger import RANKS, MessageState, entry_id
 from shared.store import Store
 from shared.store.messages.kept_ledgers import KeptJob

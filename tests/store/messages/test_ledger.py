@@ -8,11 +8,10 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.audiences import KeyRange
 from shared.domain.instants import ns
 from shared.domain.jobs.batches import Batch, BatchStatus, Receipt, batch_id
-from shared.domain.messages.answers import CallAccepted, CallRefused, CallUnanswered, NotNow, Reason
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import CallAccepted, CallRefused, CallUnanswered, Channel, NotNow, Reason
 from shared.domain.messages.ledger import (
     Message,
     MessageState,

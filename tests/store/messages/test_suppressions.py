@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Channel
 from shared.domain.messages.suppressions import (
     Suppression,
     SuppressionCause,
+    listing_of,
     suppress_address,
     suppression_id,
     unsubscribe_listing,
 )
-from shared.domain.messages.unsubscribing import listing_of
 from shared.store import Store
 from tests.commands import count_commands
 from tests.indexes import read_queries, update_filters

@@ -13,11 +13,11 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import AutoReconnect
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
+from shared.domain.documents import Position
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import OTHER
-from shared.domain.positions import Position
 from shared.store import DURABLE, Store
-from shared.store.push.feedbacks import Feedbacks
+from shared.store.push import Feedbacks
 from tests.broker.proxy import SilencableProxy
 from tests.stack.mongodb import through_port
 from tests.store.made import added

@@ -1,4 +1,6 @@
-"""`GET /bus/subscriptions/{key}/health`: how a subscription's receiver stands, and what waits for it."""
+"""The state of a receiver and its backlog, a test of it, and `GET /bus/pressure`, which says whether the bus needs more
+workers or fan-outs.
+"""
 
 from http import HTTPStatus
 from typing import Any
@@ -7,16 +9,18 @@ from litestar import Request, Response
 from litestar.params import FromPath
 from msgspec import Struct
 
-from services.api.accounts.namespaces import NAMESPACE, namespace_of
+from services.api.accounts.apps import NAMESPACE, namespace_of
+from services.api.bus.native.deliveries import BusAttemptView, attempt_view
 from services.api.bus.native.subscriptions import BUS_SUBSCRIPTION, SEGMENTS
 from services.api.http import wire
-from services.api.http.rights import VIEW_NAMESPACE
+from services.api.http.rights import KNOWN, OPERATE_NAMESPACE, VIEW_NAMESPACE
 from services.api.http.routes import Resource, Route
 from services.api.http.wire import Timestamp
 from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus
 from shared.domain.instants import format_maybe
-from shared.flow.bus.standing import QueueStandings, ReceiverStanding
-from shared.flow.bus.subscribing import Subscribing
+from shared.flow.bus.receivers import ReceiverTrials
+from shared.flow.bus.standing import BusPressure, QueueStandings, ReceiverStanding
+from shared.flow.bus.subscriptions import Subscribing
 
 
 class BusHealthView(Struct, frozen=True, kw_only=True):
@@ -86,3 +90,46 @@ def _show(subscription: EventSubscription, standing: ReceiverStanding) -> BusHea
         lost=queue.lost,
         in_flight=queue.open_deliveries,
     )
+
+
+class BusPressureView(Struct, frozen=True):
+    """The load of all subscriptions, at most a second ago: so many batches are `due`, so many events are `queued`, the
+    oldest of them for `oldest_seconds`, and so many records of the log are in no queue yet."""
+
+    due: int
+    queued: int
+    oldest_seconds: float
+    log_lag: int
+
+
+class BusPressureResource(Resource):
+    """The route that tells the pressure."""
+
+    def __init__(self, pressure: BusPressure) -> None:
+        self._pressure = pressure
+
+    @Route(
+        "GET", "/bus/pressure", summary="Tell how much waits, for KEDA or an HPA.",
+        who=KNOWN, answers={HTTPStatus.OK: BusPressureView},
+    )  # fmt: skip
+    async def tell_pressure(self) -> Response[bytes]:
+        told = await self._pressure.read()
+        return wire.answer(BusPressureView(told.due, told.queued, told.oldest_seconds, told.log_lag))
+
+
+class BusTrialsResource(Resource):
+    """The route that tries a receiver."""
+
+    def __init__(self, trials: ReceiverTrials) -> None:
+        self._trials = trials
+
+    @Route(
+        "POST", BUS_SUBSCRIPTION + "/test",
+        summary="Send one made-up event to a subscription's receiver now, signed as deliveries are, and tell what came "
+                "of it. Nothing of the subscription changes.",
+        act="subscription.test", who=OPERATE_NAMESPACE, answers={HTTPStatus.OK: BusAttemptView},
+        problems=(HTTPStatus.NOT_FOUND,), parameters=(NAMESPACE,), segments=SEGMENTS,
+    )  # fmt: skip
+    async def try_bus_receiver(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
+        attempt = await self._trials.try_receiver(namespace_of(request), key)
+        return wire.answer(attempt_view(attempt, personal=True))

@@ -1,23 +1,104 @@
-"""`/bus/subscriptions/{key}/replays`: events that the log still has, brought to a subscription once more.
-`?namespace=` names another namespace, over which the caller needs a role."""
+"""`/bus/subscriptions/{key}/replays`: events that the log still has, brought to a subscription again."""
 
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from litestar import Request, Response
 from litestar.params import FromPath
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-from services.api.accounts.namespaces import NAMESPACE, namespace_of
-from services.api.bus.native.replay_view import ReplayBody, ReplayView, read_replay_wish, replay_view
-from services.api.bus.native.subscriptions import BUS_SUBSCRIPTION, SEGMENTS
+from services.api.accounts.apps import NAMESPACE, namespace_of
+from services.api.bus.native.subscriptions import BUS_SUBSCRIPTION, SEGMENTS, FilterBody, read_filter, show_filter
 from services.api.http import paging, wire
 from services.api.http.rights import OPERATE_NAMESPACE, VIEW_NAMESPACE
 from services.api.http.routes import Resource, Route
-from shared.flow.bus.replays import BusReplayFlow
+from services.api.http.wire import Timestamp, decode_body
+from shared.domain.bus.events import check_topic_name
+from shared.domain.bus.replays import Replay, ReplayState
+from shared.domain.errors import Invalid
+from shared.domain.instants import format_instant, format_maybe, read_instant
+from shared.flow.bus.replays import BusReplayFlow, ReplayWish
+
+MOST_TOPICS = 1_000
+
+
+class ReplayBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which events are delivered again: those that arrived `from` this time to before `to`, or until now. Without
+    `topics` and `filter`, those of the subscription hold."""
+
+    since: Annotated[str, Meta(examples=["2026-12-24T14:00:00Z"])] = msgspec.field(name="from")
+    until: Annotated[str, Meta(examples=["2026-12-24T15:00:00Z"])] | UnsetType = msgspec.field(name="to", default=UNSET)
+    topics: Annotated[tuple[str, ...], Meta(min_length=1, max_length=MOST_TOPICS)] | UnsetType = UNSET
+    filter: FilterBody | UnsetType = UNSET
+
+
+class ReplayView(Struct, frozen=True, kw_only=True):
+    """A replay. One that began by itself, as its subscription was resumed, or by the retry of a dead letter has no
+    `from`. It has `read` some of the `total` records of the log, of all topics, and brought so many `events`;
+    `lost` counts records that the log no longer had. `begins_late`: the log does not reach back to where it was to
+    begin. `reason` says why it waits, or why it is over."""
+
+    number: int
+    state: ReplayState
+    reason: str
+    since: Timestamp | None = msgspec.field(name="from")
+    until: Timestamp | None = msgspec.field(name="to")
+    topics: tuple[str, ...]
+    filter: FilterBody | None
+    total: int
+    read: int
+    events: int
+    lost: int
+    begins_late: bool
+    created_at: Timestamp
+    ended_at: Timestamp | None
+
+
+_replay = msgspec.json.Decoder(ReplayBody)
+
+
+def read_replay_wish(content: bytes) -> ReplayWish:
+    """The replay that a body asks for. Raises `Invalid`."""
+    body = decode_body(content, _replay)
+    topics = () if isinstance(body.topics, UnsetType) else body.topics
+    for name in topics:
+        check_topic_name(name, field="topics")
+    since = read_instant(body.since, field="from")
+    until = None if isinstance(body.until, UnsetType) else read_instant(body.until, field="to")
+    if until is not None and until <= since:
+        raise Invalid("must be later than 'from'", field="to", value=body.until)
+    wanted = read_filter(body.filter)
+    return ReplayWish(
+        since=since,
+        until=until,
+        topics=tuple(sorted(set(topics))),
+        filter=None if isinstance(wanted, UnsetType) else wanted,
+    )
+
+
+def replay_view(replay: Replay) -> ReplayView:
+    """A replay as it is shown."""
+    return ReplayView(
+        number=replay.number,
+        state=replay.state,
+        reason=replay.reason,
+        since=format_maybe(replay.since),
+        until=format_maybe(replay.until),
+        topics=replay.topics,
+        filter=None if replay.filter is None else show_filter(replay.filter),
+        total=replay.total,
+        read=replay.read,
+        events=replay.events,
+        lost=replay.lost,
+        begins_late=replay.begins_late,
+        created_at=format_instant(replay.created_at),
+        ended_at=format_maybe(replay.ended_at),
+    )
+
 
 BUS_REPLAYS = BUS_SUBSCRIPTION + "/replays"
-
 _NOT_FOUND, _CONFLICT = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT
 _route = partial(Route, segments=SEGMENTS, parameters=(NAMESPACE,))
 

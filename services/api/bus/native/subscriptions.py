@@ -1,40 +1,227 @@
-"""`/bus/subscriptions`: keys of the caller's own. A caller with a role over another's namespace names it by
-`?namespace=` to see and move what is there, not to add to it."""
+"""`/bus/subscriptions`: the caller's subscriptions, by key. A caller with a role over another namespace names it by
+`?namespace=`.
 
+Each body becomes a wish, or an `Invalid` that names the field and its rule. Instants are RFC 3339 in UTC.
+"""
+
+import re
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from litestar import Request, Response
 from litestar.params import FromPath
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import asdict
 
-from services.api.accounts.namespaces import CALLERS_NAMESPACE, NAMESPACE, namespace_of, own_namespace
-from services.api.bus.native.subscription_body import (
-    KEY,
-    EventSubscriptionBody,
-    SecretRotationBody,
-    read_keep_hours,
-    read_wish,
-)
-from services.api.bus.native.subscription_view import EventSubscriptionView, subscription_view
+from services.api.accounts.apps import CALLERS_NAMESPACE, NAMESPACE, namespace_of, own_namespace
 from services.api.http import paging, wire
 from services.api.http.acts import note_change, reason_of
 from services.api.http.identity import look_again
 from services.api.http.rights import KNOWN, OPERATE_NAMESPACE, OWN_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
 from services.api.http.routes import Resource, Route
-from shared.domain.bus.subscriptions import EventSubscription
-from shared.domain.bus.topics import PrivateTopic
+from services.api.http.wire import Timestamp, decode_body, hide_path
+from shared.domain.bus.events import PrivateTopic, check_published_name, check_topic_name
+from shared.domain.bus.filters import Comparison, DataCondition, EventFilter, check_filter
+from shared.domain.bus.subscriptions import (
+    LONGEST_TIMEOUT,
+    MOST_BYTES,
+    MOST_EVENTS,
+    MOST_IN_FLIGHT,
+    PUBLISHED_KEY,
+    EventForm,
+    EventSubscription,
+    SubscriptionStatus,
+    SubscriptionWish,
+)
 from shared.domain.errors import Forbidden, Invalid
+from shared.domain.instants import format_instant, format_maybe
 from shared.flow.bus.standing import QueueStandings
-from shared.flow.bus.subscribing import MadeSubscription, Subscribing
-from shared.outgoing.checks import CheckUrl
+from shared.flow.bus.subscriptions import MadeSubscription, Subscribing
+from shared.outgoing.checks import CheckUrl, check_headers
 from shared.runtime.bus_settings import BusSettings
+
+KEY = re.compile(r"[A-Za-z0-9\-_.~:]{1,255}")
+MOST_ATTEMPTS = 1_000
+MOST_AGE_HOURS = 720
+MOST_KEEP_HOURS = 168
+_LONGEST_MS = int(LONGEST_TIMEOUT.total_seconds() * 1e3)
+_UUID = re.compile(r"[ -~]{0,255}")
+_CONTACT = re.compile(r"|[!-?A-~]{1,64}@[!-?A-~]{1,189}")
+
+
+class ConditionBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """A condition on one place in an event's `data`. `value` is any JSON."""
+
+    path: Annotated[str, Meta(description="A JSON pointer (RFC 6901).", examples=["/price"])]
+    op: Comparison
+    value: Any = True
+
+
+class FilterBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which events are wanted. All that is given must hold; an empty part wants all."""
+
+    types: tuple[str, ...] = ()
+    url_prefix: str = ""
+    data: tuple[ConditionBody, ...] = ()
+
+
+class EventSubscriptionBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A subscription. Fields that are left out stay as they are; a new one gets defaults, and needs a `callback`."""
+
+    callback: (
+        Annotated[str, Meta(description="The URL that receives events.", examples=["https://app.example.com/events"])]
+        | UnsetType
+    ) = UNSET
+    topics: tuple[str, ...] | UnsetType = UNSET
+    filter: FilterBody | UnsetType = UNSET
+    max_events: Annotated[int, Meta(ge=1, le=MOST_EVENTS)] | UnsetType = UNSET
+    max_bytes: Annotated[int, Meta(ge=1, le=MOST_BYTES)] | UnsetType = UNSET
+    timeout_ms: Annotated[int, Meta(ge=0, le=_LONGEST_MS)] | UnsetType = UNSET
+    ordered: bool | UnsetType = UNSET
+    in_flight: Annotated[int, Meta(ge=1, le=MOST_IN_FLIGHT)] | UnsetType = UNSET
+    max_attempts: Annotated[int, Meta(ge=1, le=MOST_ATTEMPTS)] | UnsetType = UNSET
+    max_age_hours: Annotated[int, Meta(ge=1, le=MOST_AGE_HOURS)] | UnsetType = UNSET
+    headers: dict[str, str] | UnsetType = UNSET
+    uuid: str | UnsetType = UNSET
+    contact: str | UnsetType = UNSET
+
+
+class SecretRotationBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """For how many hours the secret before it signs beside a new one."""
+
+    keep_hours: Annotated[int, Meta(ge=0, le=MOST_KEEP_HOURS)] = 24
+
+
+_subscription = msgspec.json.Decoder(EventSubscriptionBody)
+_rotation = msgspec.json.Decoder(SecretRotationBody)
+
+
+def read_wish(content: bytes, namespace: str, key: str, *, check_url: CheckUrl, allow_http: bool) -> SubscriptionWish:
+    """The body's wish for the subscription of this key. Raises `Invalid`."""
+    if KEY.fullmatch(key) is None or key in {".", ".."}:  # of a path, clients leave these out
+        rule = "a key has 1 to 255 of letters, digits and - _ . ~ :, and is neither . nor .."
+        raise Invalid(rule, field="key", value=key)
+    body, is_published = decode_body(content, _subscription), key == PUBLISHED_KEY
+    if body.callback is not UNSET:
+        _check_callback(body.callback, check_url, allow_http=allow_http, is_published=is_published)
+    check_name = check_published_name if is_published else check_topic_name
+    for name in body.topics or ():
+        check_name(name, field="topics")
+    if body.headers is not UNSET:
+        check_headers(body.headers, "headers")
+    if _UUID.fullmatch(body.uuid or "") is None:
+        raise Invalid("must have at most 255 printable characters of ASCII", field="uuid")
+    if _CONTACT.fullmatch(body.contact or "") is None:
+        raise Invalid("must be a mail address", field="contact")
+    fields = asdict(body) | {"filter": read_filter(body.filter)}
+    form = EventForm.PUBLISHED if is_published else EventForm.NATIVE
+    return SubscriptionWish(namespace=namespace, key=key, form=form, **fields)
+
+
+def read_keep_hours(content: bytes) -> int:
+    """For how many hours the old secret is kept; without a body, a day. Raises `Invalid`."""
+    return decode_body(content or b"{}", _rotation).keep_hours
+
+
+def _check_callback(url: str, check_url: CheckUrl, *, allow_http: bool, is_published: bool) -> None:
+    schemes = ("https://", "http://") if allow_http else ("https://",)
+    if not url.lower().startswith(schemes) or (is_published and "?" in url):
+        rule = f"must be an https{' or http' if allow_http else ''} URL" + (" without a query" if is_published else "")
+        raise Invalid(rule, field="callback", value=url)
+    check_url(url, field="callback")
+
+
+def read_filter(body: FilterBody | UnsetType) -> EventFilter | UnsetType:
+    """The filter of a body. Raises `Invalid`."""
+    if isinstance(body, UnsetType):
+        return UNSET
+    conditions = tuple(
+        DataCondition(each.path, each.op, msgspec.json.encode(each.value).decode()) for each in body.data
+    )
+    wanted = EventFilter(body.types, body.url_prefix, conditions)
+    check_filter(wanted, field="filter")
+    return wanted
+
+
+HIDDEN = "…"
+
+
+class EventSubscriptionView(Struct, frozen=True, kw_only=True):
+    """A subscription. `secret` is shown when it is made or rotated, and never again. `redacted` says that the values of
+    `headers`, the path of `callback`, `uuid` and `contact` are left out: the caller is a viewer. `reason` says why it
+    is not active. `id` names it in metrics. `failing_since`, in the answers to GET, is when the receiver's calls
+    began to fail, `null` if the last one succeeded."""
+
+    id: str
+    key: str
+    callback: str
+    topics: tuple[str, ...]
+    filter: FilterBody
+    max_events: int
+    max_bytes: int
+    timeout_ms: int
+    ordered: bool
+    in_flight: int
+    max_attempts: int
+    max_age_hours: int
+    headers: dict[str, str]
+    uuid: str
+    contact: str
+    state: SubscriptionStatus
+    reason: str
+    created_at: Timestamp
+    updated_at: Timestamp
+    secret: str | UnsetType = UNSET
+    redacted: bool = False
+    failing_since: Timestamp | UnsetType | None = UNSET
+
+
+def subscription_view(
+    subscription: EventSubscription,
+    *,
+    secret: str = "",
+    personal: bool = True,
+    failing_since: datetime | UnsetType | None = UNSET,
+) -> EventSubscriptionView:
+    """The subscription as it is shown, without personal data unless `personal`."""
+    return EventSubscriptionView(
+        id=subscription.id,
+        key=subscription.key,
+        callback=subscription.callback if personal else hide_path(subscription.callback),
+        topics=subscription.topics,
+        filter=show_filter(subscription.filter),
+        max_events=subscription.max_events,
+        max_bytes=subscription.max_bytes,
+        timeout_ms=subscription.timeout_ms,
+        ordered=subscription.ordered,
+        in_flight=subscription.in_flight,
+        max_attempts=subscription.max_attempts,
+        max_age_hours=subscription.max_age_hours,
+        headers=subscription.headers if personal else dict.fromkeys(subscription.headers, HIDDEN),
+        uuid=subscription.uuid if personal else "",
+        contact=subscription.contact if personal else "",
+        state=subscription.state,
+        reason=subscription.reason,
+        created_at=format_instant(subscription.created_at),
+        updated_at=format_instant(subscription.updated_at),
+        secret=secret or UNSET,
+        redacted=not personal,
+        failing_since=UNSET if isinstance(failing_since, UnsetType) else format_maybe(failing_since),
+    )
+
+
+def show_filter(wanted: EventFilter) -> FilterBody:
+    """A filter as a body names it."""
+    conditions = tuple(ConditionBody(each.path, each.op, msgspec.json.decode(each.value)) for each in wanted.data)
+    return FilterBody(wanted.types, wanted.url_prefix, conditions)
+
 
 BUS_SUBSCRIPTIONS = "/bus/subscriptions"
 BUS_SUBSCRIPTION = BUS_SUBSCRIPTIONS + "/{key:str}"
-
 _NOT_FOUND, _CONFLICT = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT
 SEGMENTS = {"key": {"type": "string", "pattern": f"^{KEY.pattern}$", "description": "The key of the subscription."}}
 _route = partial(

@@ -5,10 +5,17 @@ from functools import partial
 from http import HTTPStatus
 
 from services.api.bus.pages.subscriptions import SECTION, SUBSCRIPTION, below, read_namespace, tell_whose
-from services.api.http.pages.inner import ApiProblem
-from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
-from services.api.http.pages.typed import act_on_chosen, read_instant
-from services.api.http.pages.visits import SHOWN, Visit
+from services.api.http.pages.routes import (
+    FormRoute,
+    Moved,
+    NavSection,
+    PageRoute,
+    PageSet,
+    Values,
+    act_on_chosen,
+    read_instant,
+)
+from services.api.http.pages.visits import SHOWN, ApiProblem, Visit
 from shared.domain.instants import format_maybe
 
 _STATUSES = (("", "all"), *((status, status) for status in ("open", "delivered", "dead", "discarded")))

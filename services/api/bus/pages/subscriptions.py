@@ -12,12 +12,23 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from services.api.http.pages.filters import query_of
-from services.api.http.pages.inner import ApiProblem
+from services.api.http.pages.html import query_of
 from services.api.http.pages.namespaces import read_choice
-from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
-from services.api.http.pages.typed import check_name, name_if_many, read_lines, read_pairs, read_whole, refuse
-from services.api.http.pages.visits import Visit, address
+from services.api.http.pages.routes import (
+    FormRoute,
+    Moved,
+    NavSection,
+    PageRoute,
+    PageSet,
+    Values,
+    check_name,
+    name_if_many,
+    read_lines,
+    read_pairs,
+    read_whole,
+    refuse,
+)
+from services.api.http.pages.visits import ApiProblem, Visit, address
 
 SECTION = NavSection(
     "Subscriptions", "/bus", order=120, group="Bus", needs=("failing-receivers", "suspended-subscriptions")

@@ -1,34 +1,75 @@
-"""`/subscriber` and `/subscription`: a client's one subscription, and the list of all clients'."""
+"""`/subscriber` and `/subscription`: a client's one subscription, as Routemaster's clients send it, and the list of all
+clients' subscriptions.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from litestar import Request, Response
 from litestar.params import FromPath
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from services.api.bus.routemaster.answers import answer, answer_nothing, refuse_as_bad_input
-from services.api.bus.routemaster.names import OwnerNames
-from services.api.bus.routemaster.subscription_body import PublishedSubscriptionBody, read_subscription
-from services.api.bus.routemaster.topics import SEGMENTS
+from services.api.bus.routemaster.topics import SEGMENTS, OwnerNames, answer, answer_nothing, refuse_as_bad_input
 from services.api.http.identity import caller_of, look_again
 from services.api.http.rights import OnBus
 from services.api.http.routes import Resource, Route
-from services.api.http.wire import hide_path
+from services.api.http.wire import decode_body, hide_path
 from shared.domain.accounts.callers import Caller
-from shared.domain.bus.subscriptions import PUBLISHED_KEY, EventSubscription, share_topics
+from shared.domain.bus.subscriptions import PUBLISHED_KEY, EventSubscription, SubscriptionWish, share_topics
 from shared.domain.errors import NotFound
 from shared.flow.bus.standing import QueueStanding, QueueStandings
-from shared.flow.bus.subscribing import Subscribing
+from shared.flow.bus.subscriptions import LONGEST_TIMEOUT_MS, Subscribing, read_published_wish
 from shared.outgoing.checks import CheckUrl
 from shared.runtime.bus_settings import BusSettings
-from shared.runtime.coalescer import Coalescer
+from shared.runtime.cached import Coalescer
 from shared.store import Store
 
-_PAGE = 500
 
+class PublishedSubscriptionBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """A client's subscription. `timeout` and `max` stay as they are if they are left out."""
+
+    topics: Annotated[list[str], Meta(description="All topics of the subscription; those left out are left.")]
+    callback: Annotated[
+        str,
+        Meta(
+            description="The receiver of events: an `https` URL without a query. A user in it stands for `uuid`.",
+            pattern="^https?://",
+            examples=["https://app.example.com/events"],
+        ),
+    ]
+    uuid: Annotated[str | None, Meta(description="The user name of deliveries' basic auth.")] = None
+    timeout: Annotated[
+        Annotated[int, Meta(ge=0, le=LONGEST_TIMEOUT_MS)] | None,
+        Meta(description="For how long an event waits for others, in milliseconds; of a new one 500."),
+    ] = None
+    max: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="How many events a delivery has at most; of a new one 100. None has over 10,000."),
+    ] = None
+
+
+_decoder = msgspec.json.Decoder(PublishedSubscriptionBody)
+
+
+def read_subscription(content: bytes, namespace: str, *, check_url: CheckUrl, allow_http: bool) -> SubscriptionWish:
+    """The body's wish for the namespace's published subscription. Raises `Invalid`."""
+    body = decode_body(content, _decoder)
+    return read_published_wish(
+        namespace,
+        topics=body.topics,
+        callback=body.callback,
+        uuid=body.uuid,
+        timeout_ms=body.timeout,
+        max_events=body.max,
+        check_url=check_url,
+        allow_http=allow_http,
+    )
+
+
+_PAGE = 500
 PublishedQueues = tuple[Sequence[EventSubscription], Mapping[str, QueueStanding]]
 
 

@@ -1,25 +1,89 @@
-"""`/topics`: publishing an event, listing the topics, and deleting one."""
+"""`/topics` as Routemaster's clients call it: events are published by name, and answers are plain text."""
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
+import msgspec
 from litestar import Request, Response
 from litestar.params import FromPath
+from litestar.types import Receive, Scope, Send
 from msgspec import Meta, Struct
 
-from services.api.bus.routemaster.answers import answer, answer_nothing, refuse_as_bad_input
-from services.api.bus.routemaster.names import OwnerNames
+from services.api.bus.native.topics import show_owner
 from services.api.http.acts import UNRECORDED
-from services.api.http.identity import caller_of, look_again
+from services.api.http.errors import BadInput
+from services.api.http.identity import caller_of, look_again, shown_by
 from services.api.http.rights import OnBus
 from services.api.http.routes import Resource, Route
-from shared.domain.bus.events import URL_CHARACTERS, EventDraft, check_object, read_published
-from shared.domain.bus.topics import check_published_name
+from shared.domain.accounts.callers import token_namespace, user_namespace
+from shared.domain.bus.events import URL_CHARACTERS, EventDraft, check_object, check_published_name, read_published
 from shared.domain.errors import Invalid
-from shared.flow.bus.publish import EventPublisher
-from shared.flow.bus.topics import TopicFlow
+from shared.flow.bus.topics import EventPublisher, TopicFlow
 from shared.runtime.bus_settings import BusSettings
 from shared.store import Store
+
+JSON = "application/json"
+
+
+def answer(value: object, status: HTTPStatus = HTTPStatus.OK) -> Response[bytes]:
+    """The value as JSON, with no charset beside the media type and no newline behind it."""
+    return Response(msgspec.json.encode(value), status_code=status, media_type=JSON)
+
+
+@lru_cache
+def answer_nothing(status: HTTPStatus = HTTPStatus.NO_CONTENT) -> Response[None]:
+    """A success that says nothing more: no body, and no media type of one."""
+    return _Nothing(None, status_code=status)
+
+
+class _Nothing(Response[None]):
+    """Litestar would write `null` where a status allows a body."""
+
+    def to_asgi_response(self, *_: object, **__: object) -> Any:
+        length = [] if self.status_code == HTTPStatus.NO_CONTENT else [(b"content-length", b"0")]
+
+        async def send_head(_: Scope, __: Receive, send: Send) -> None:
+            await send({"type": "http.response.start", "status": self.status_code or 204, "headers": length})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+        return send_head
+
+
+@contextmanager
+def refuse_as_bad_input() -> Iterator[None]:
+    """Refuse what is `Invalid` inside as `BadInput`."""
+    try:
+        yield
+    except Invalid as error:
+        raise BadInput(error.reason, field=error.field, value=error.value) from None
+
+
+_TOKEN, _USER = token_namespace(""), user_namespace("")
+
+
+class OwnerNames:
+    """Looks up what namespaces are called."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def look_up(self, request: Request[Any, Any, Any], namespaces: Iterable[str]) -> dict[str, str]:
+        """The name of each of these namespaces in an answer to this request."""
+        caller, wanted = caller_of(request), {*namespaces}
+        ids = [namespace.removeprefix(_TOKEN) for namespace in wanted if namespace.startswith(_TOKEN)]
+        names = await self._store.tokens.names(ids)
+        called = {namespace: _call(show_owner(namespace, caller), names) for namespace in wanted}
+        # What several tokens share, or nobody has any more, is called by itself.
+        return called | {caller.namespace: shown_by(request)}
+
+
+def _call(namespace: str, names: dict[str, str]) -> str:
+    bare = namespace.removeprefix(_TOKEN).removeprefix(_USER)
+    return names.get(bare, bare) if namespace.startswith(_TOKEN) else bare
+
 
 TOPIC = "/topics/{topic:str}"
 SEGMENTS = {"topic": {"type": "string", "pattern": "^[a-z_]{1,64}$", "description": "The topic's name."}}

@@ -7,9 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from services.api.clock.pages.schedules import SECTION, in_zone, link_schedule
-from services.api.http.pages.filters import pretty
-from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
-from services.api.http.pages.typed import read_json, read_number, read_pairs
+from services.api.http.pages.html import pretty
+from services.api.http.pages.routes import (
+    FormRoute,
+    Moved,
+    PageRoute,
+    PageSet,
+    Values,
+    read_json,
+    read_number,
+    read_pairs,
+)
 from services.api.http.pages.visits import Visit, address
 
 _NEW, _EDIT = "/new-schedule", "/schedules/{key:str}/edit"  # a schedule may have the key `new`

@@ -7,14 +7,28 @@ from typing import Any
 
 from msgspec import Struct
 
-from services.api.http.pages.apps import read_apps
-from services.api.http.pages.filters import number
-from services.api.http.pages.inner import ApiProblem
-from services.api.http.pages.namespaces import EVERY, NamespaceChoice, read_choice, read_names, tell_namespace
-from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
-from services.api.http.pages.typed import MANY_DEVICES, MANY_THINGS, check_name
-from services.api.http.pages.visits import Visit, address
-from services.api.jobs.pages.job_words import STATES as JOB_STATES
+from services.api.http.pages.html import number
+from services.api.http.pages.namespaces import (
+    EVERY,
+    NamespaceChoice,
+    read_apps,
+    read_choice,
+    read_names,
+    tell_namespace,
+)
+from services.api.http.pages.routes import (
+    MANY_DEVICES,
+    MANY_THINGS,
+    FormRoute,
+    Moved,
+    NavSection,
+    PageRoute,
+    PageSet,
+    Values,
+    check_name,
+)
+from services.api.http.pages.visits import ApiProblem, Visit, address
+from services.api.jobs.pages.job_list import STATES as JOB_STATES
 
 _ACTIONS = "/bulk-actions"
 _ONE = "/bulk-actions/{action_id:str}"

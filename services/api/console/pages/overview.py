@@ -1,23 +1,33 @@
-"""`/ui`: whether all is well, what runs, and what waits."""
+"""`/ui`: the overview; `/ui/deployment`: processes, queues and settings; and `/ui/find`, which finds a thing by
+its id.
+"""
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from http import HTTPStatus
+from itertools import groupby
 from math import isinf
 from typing import Any
+from urllib.parse import quote, unquote, urlsplit
 
-from services.api.http.pages.filters import known_time
+from services.api.http.pages.html import known_time
+from services.api.http.pages.namespaces import ShownApp, read_apps
 from services.api.http.pages.pictures import Piece
 from services.api.http.pages.routes import NavSection, PageRoute, PageSet, Values
-from services.api.http.pages.visits import Visit
+from services.api.http.pages.visits import SHOWN, ApiProblem, Visit, address
+from services.api.messages.messages import RUNNING_HEADER
+from services.api.messages.pages.ledger import CAUSES, CHANNELS, REASONS
+from shared.domain.clock.schedules import KEY
+from shared.domain.messages.recipients import ADDRESS_CHARACTERS, explain_search
+from shared.runtime.server_settings import BrokerSettings
 
 HOUR = 60
-
 _LATE_TONES = ((1.0, "good"), (5.0, "wait"))
 _FAILED = "failed"
 _FAILED_SECONDS = 10
 _SHOWN = 5
 """How many dead letters and failed jobs the page lists."""
-
 Minutes = Sequence[Mapping[str, Any]]
 
 
@@ -120,3 +130,167 @@ def _words(microseconds: float) -> str:
 
 def _tone(seconds: float) -> str:
     return next((tone for limit, tone in _LATE_TONES if seconds <= limit), "bad")
+
+
+_ORDER = {"gone": 0, "silent": 1, "alive": 2}
+
+
+class ProcessPages(PageSet):
+    section = NavSection(
+        "Processes",
+        "/processes",
+        order=310,
+        group="Admin",
+        needs=("silent-processes",),
+        is_seen=lambda visit: visit.may("viewer"),
+    )
+
+    def __init__(self, broker: BrokerSettings) -> None:
+        vhost = unquote(urlsplit(broker.url).path[1:]) or "/"
+        at = broker.management_public_url.rstrip("/")
+        self._queue_page = f"{at}/#/queues/{quote(vhost, safe='')}/" if at else ""
+
+    @PageRoute("/processes", template="console/processes.html", refresh_seconds=2, shared_by_roles=True)
+    async def show_processes(self, visit: Visit) -> Values:
+        processes, queues = await visit.read_all(visit.read("/processes"), visit.try_read("Queues", "/queues"))
+        return {
+            "title": "Processes",
+            "processes": sorted(processes, key=_rank),
+            "queues": queues,
+            "queue_page": self._queue_page,
+            "differing": len({process["settingsDigest"] for process in processes if process["state"] == "alive"}) > 1,
+        }
+
+
+class AuditPages(PageSet):
+    section = NavSection("Audit", "/audit", order=330, group="Admin", is_seen=lambda visit: visit.caller.is_admin)
+
+    @PageRoute("/audit", template="console/audit.html")
+    async def show_audit(self, visit: Visit) -> Values:
+        """Acts, the newest first; of one app for who owns it."""
+        wanted = {name: visit.query(name) for name in ("act", "on", "by")}
+        app = visit.query("app")
+        found = await (visit.read_list("/apps/{}/audit", app, **wanted) if app else visit.read_list("/audit", **wanted))
+        return {"title": "Audit", "acts": found.value, "next": found.next, "wanted": wanted | {"app": app}}
+
+
+class SettingsPages(PageSet):
+    section = NavSection("Settings", "/settings", order=340, group="Admin", is_seen=lambda visit: visit.caller.is_admin)
+
+    @PageRoute("/settings", template="console/settings.html")
+    async def show_settings(self, visit: Visit) -> Values:
+        """All settings, or those that are not as by default, or that a word is in."""
+        settings = await visit.read("/settings")
+        word, changed_only = visit.query("q").lower(), bool(visit.query("changed"))
+        shown = [
+            setting
+            for setting in settings
+            if word in f"{setting['name']} {setting['sentence']}".lower()
+            if not changed_only or setting["value"] != setting["default"]
+        ]
+        return {
+            "title": "Settings",
+            "groups": [(section, list(some)) for section, some in groupby(shown, _section_of)],
+            "changed": sum(setting["value"] != setting["default"] for setting in settings),
+            "word": visit.query("q"),
+            "changed_only": changed_only,
+        }
+
+
+def _rank(process: Mapping[str, Any]) -> tuple[int, Sequence[str], str]:
+    return _ORDER.get(process["state"], 0), process["roles"], process["id"]
+
+
+def _section_of(setting: Mapping[str, Any]) -> str:
+    return str(setting["name"]).partition(".")[0]
+
+
+APPS_AT_ONCE = 10
+NAMESPACES_AT_ONCE = 20
+_NAMES_READ = 200
+_ID = re.compile(r"[0-9a-f-]{16,36}(\.\d+\.\d+)?")
+_THINGS = (
+    ("The job", "/apps/{}/jobs/{}", "/jobs/{}/{}"),
+    ("The localized push", "/apps/{}/groups/{}", "/groups/{}/{}"),
+    ("The message", "/apps/{}/messages/{}", "/messages/{}/messages/{}"),
+)
+
+
+class FindPages(PageSet):
+    section = NavSection("Find", "/find", order=1)
+
+    @PageRoute("/find", template="console/find.html")
+    async def find(self, visit: Visit) -> Values:
+        wanted, chosen = visit.query("q").strip(), visit.query("app")
+        apps = await read_apps(visit)
+        among = [app for app in apps if chosen in {"", app["id"]}]
+        values: Values = {
+            "title": "Find a recipient",
+            "wanted": wanted,
+            "apps": apps,
+            "asked": len(among[:APPS_AT_ONCE]),
+            "among": len(among),
+            "may_look": any(visit.may("operator", app=app["id"]) for app in among),
+            "found": [],
+            "unread": [],
+            "schedules": [],
+            "wrong": "" if len(wanted) <= ADDRESS_CHARACTERS else f"Type at most {ADDRESS_CHARACTERS:,} characters.",
+            "most": ADDRESS_CHARACTERS,
+            "most_apps": APPS_AT_ONCE,
+            "most_namespaces": NAMESPACES_AT_ONCE,
+        }
+        if not wanted or values["wrong"]:
+            return values
+        *found, schedules = await visit.read_all(
+            *(_look_in(visit, app, wanted) for app in among[:APPS_AT_ONCE]), _find_schedules(visit, wanted)
+        )
+        known = [
+            each for each in found if any(each[part] for part in ("things", "messages", "bars", "devices", "hint"))
+        ]
+        words = {"channels": CHANNELS, "causes": CAUSES, "meanings": REASONS}
+        unread = [each["unread"] for each in found if each["unread"]]
+        return values | words | {"found": known, "unread": unread, "schedules": schedules}
+
+
+async def _look_in(visit: Visit, app: ShownApp, wanted: str) -> Values:
+    of_app = f"of {app['name']}"
+    found: Values = {"app": app, "things": [], "messages": [], "next": "", "accounts": {}, "bars": []}
+    found |= {"devices": [], "unread": "", "hint": ""}
+    if _ID.fullmatch(id_ := wanted.lower()):
+        read = [visit.try_read(f"{what} {of_app}", path, app["id"], id_) for what, path, _ in _THINGS]
+        there = zip(_THINGS, await visit.read_all(*read), strict=True)
+        found["things"] = [(what, address(page, app["id"], id_)) for (what, _, page), thing in there if thing]
+    if not visit.may("operator", app=app["id"]):
+        return found
+    listed = visit.read_list("/apps/{}/messages", app["id"], recipient=wanted, limit=SHOWN, cursor="")
+    messages, bars, (devices, unread) = await visit.read_all(
+        visit.attempt(f"Messages {of_app}", listed),
+        visit.try_read(f"Suppressions {of_app}", "/apps/{}/suppressions", app["id"], address=wanted, limit=SHOWN),
+        _read_devices(visit, app, wanted),
+    )
+    if messages is not None and messages.value:
+        accounts = await visit.try_read(f"Accounts {of_app}", "/apps/{}/credentials", app["id"], limit=_NAMES_READ)
+        found |= {"messages": messages.value, "next": messages.next}
+        found["accounts"] = {account["id"]: account["name"] for account in accounts or ()}
+    if messages is not None and (running := int(messages.headers.get(RUNNING_HEADER, 0))):
+        found["hint"] = explain_search(bool(messages.value or bars or devices or found["things"]), running)
+    return found | {"bars": bars or [], "devices": devices, "unread": unread}
+
+
+async def _read_devices(visit: Visit, app: ShownApp, user: str) -> tuple[Any, str]:
+    try:
+        return await visit.read("/apps/{}/devices", app["id"], user=user), ""
+    except ApiProblem as problem:
+        return [], "" if problem.status == HTTPStatus.NOT_FOUND else f"Devices of {app['name']}: {problem.detail}"
+
+
+async def _find_schedules(visit: Visit, key: str) -> list[Any]:
+    """The schedules with exactly this key in the first namespaces that the reader may see, and in the reader's own."""
+    if not KEY.fullmatch(key):
+        return []
+    listed = await visit.try_read("Namespaces", "/namespaces", limit=NAMESPACES_AT_ONCE, counts=False)
+    names = dict.fromkeys([visit.caller.namespace, *(each["namespace"] for each in listed or ())])
+    found = await visit.read_all(
+        *(visit.try_read("A schedule", "/schedules/{}", key, namespace=name) for name in names)
+    )
+    return [(name, schedule) for name, schedule in zip(names, found, strict=True) if schedule]

@@ -1,15 +1,11 @@
-"""The frame around every page: who may look, navigation, what went wrong, and what a refresh answers.
-
-A refresh is the same request with `HX-Request`. It gets the inside of the page only, and nothing at all (204) where
-that is what the browser shows already: it says so by the digest of what it has.
-"""
+"""The frame around every page: access, navigation, errors and refreshes; and `/ui/sign-in` and `/ui/sign-out`."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from string import punctuation
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 from litestar import Request, Response
 from litestar.exceptions import NotFoundException
@@ -18,14 +14,22 @@ from markupsafe import Markup
 
 from services.api.http import errors
 from services.api.http.identity import name_caller
-from services.api.http.pages.filters import query_of, with_query
-from services.api.http.pages.html import ROOT, PageFiles, answer_html, compress, digest_of, load_templates, page_handler
-from services.api.http.pages.inner import ApiProblem
+from services.api.http.pages.html import (
+    ROOT,
+    PageFiles,
+    answer_html,
+    compress,
+    digest_of,
+    load_templates,
+    page_handler,
+    query_of,
+    with_query,
+)
 from services.api.http.pages.routes import SAID, FormRoute, Moved, PageRoute, PageSet, Values
 from services.api.http.pages.sessions import REFRESH, Visitors
-from services.api.http.pages.visits import Visit
-from services.api.http.paging import PUBLIC_PATH
-from shared.domain.errors import Unavailable
+from services.api.http.pages.visits import ApiProblem, Visit
+from services.api.http.paging import PUBLIC_PATH, first
+from shared.domain.errors import Unauthorized, Unavailable
 
 _SHOWN = "x-shown"
 _COUNT_DIGITS = 12
@@ -39,7 +43,6 @@ _REMEDIES = {
     HTTPStatus.SERVICE_UNAVAILABLE: "Nothing is lost. Reload this page in a moment.",
     HTTPStatus.TOO_MANY_REQUESTS: "Wait a moment, then reload this page.",
 }
-
 Method = Callable[[Visit], Awaitable[Any]]
 Answer = Callable[[Visit], Awaitable[Response[Any]]]
 
@@ -260,3 +263,61 @@ def _read_query(visit: Visit) -> dict[str, str]:
 
 def _read_count(text: str) -> int | str:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _COUNT_DIGITS else ""
+
+
+_FORM_BYTES = 10_000
+_TITLE, _TEMPLATE = "Sign in", "frame/sign-in.html"
+
+
+class Doors:
+    def __init__(self, frame: PageFrame, visitors: Visitors) -> None:
+        self._frame = frame
+        self._visitors = visitors
+
+    def handlers(self) -> list[HTTPRouteHandler]:
+        return [
+            page_handler("/sign-in", "GET", self.ask),
+            page_handler("/sign-in", "POST", self.sign_in, most_bytes=_FORM_BYTES),
+            page_handler("/welcome", "GET", self.open_link),
+            page_handler("/sign-out", "POST", self.sign_out, most_bytes=_FORM_BYTES),
+        ]
+
+    async def ask(self, request: Request[Any, Any, Any]) -> Response[Any]:
+        return self._show(request, first(request, "after"))
+
+    async def sign_in(self, request: Request[Any, Any, Any]) -> Response[Any]:
+        form = dict(parse_qsl((await request.body()).decode("utf-8", "replace")))
+        entering = self._visitors.sign_in(request, form.get("token", "").strip())
+        return await self._enter(request, entering, form.get("after", ""))
+
+    async def open_link(self, request: Request[Any, Any, Any]) -> Response[Any]:
+        return await self._enter(request, self._visitors.open_link(request, first(request, "key")), "")
+
+    async def _enter(self, request: Request[Any, Any, Any], entering: Awaitable[str], after: str) -> Response[Any]:
+        try:
+            cookie = await entering
+        except Unauthorized as error:
+            return self._show(request, after, wrong=error.reason, status=HTTPStatus.UNAUTHORIZED)
+        except Unavailable as error:
+            return self._frame.show_away(request, "Nobody can sign in now", error)
+        return self._frame.move(request, Moved(_inside(after)), {"set-cookie": cookie})
+
+    async def sign_out(self, request: Request[Any, Any, Any]) -> Response[Any]:
+        try:
+            cookie = await self._visitors.sign_out(request)
+        except Unavailable as error:
+            return self._frame.show_away(request, "You are still signed in", error)
+        return self._frame.move(request, Moved("/sign-in"), {"set-cookie": cookie})
+
+    def _show(
+        self, request: Request[Any, Any, Any], after: str, *, wrong: str = "", status: HTTPStatus = HTTPStatus.OK
+    ) -> Response[Any]:
+        values = {"title": _TITLE, "after": after, "wrong": wrong}
+        return self._frame.door(request, _TEMPLATE, status, values)
+
+
+def _inside(after: str) -> str:
+    """The page to open after signing in: below `/ui`, whatever the form says."""
+    path = after.removeprefix(ROOT)
+    is_below = after.startswith(f"{ROOT}/") and not path.startswith(("//", "/sign-", "/welcome")) and "\\" not in path
+    return path if is_below and path.isascii() and path.isprintable() else ""

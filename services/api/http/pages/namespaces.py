@@ -1,17 +1,48 @@
-"""Whose things a page shows: the namespace in its address, and those that its reader may choose from."""
+"""The app or the namespace that a page is about: the one in its address, and those that its reader may choose."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 from msgspec import Struct
 
-from services.api.http.pages.inner import ApiAnswer
-from services.api.http.pages.visits import Visit
+from services.api.http.pages.visits import ApiAnswer, ApiProblem, Visit
+
+MOST_APPS = 500
+"""From how many apps one can be chosen."""
+_KEPT_SECONDS = 30
+ShownApp = Mapping[str, Any]
+
+
+async def read_apps(visit: Visit, role: str = "viewer") -> list[ShownApp]:
+    """The apps over which the reader has this role, by name. Raises `ApiProblem`."""
+    # The route lists all apps to everybody, so one reading serves all.
+    read = partial(visit.read, "/apps", limit=MOST_APPS)
+    found = await visit.read_shared(("/apps",), read, seconds=_KEPT_SECONDS)
+    return sorted((app for app in found if visit.may(role, app=app["id"])), key=lambda app: app["name"].lower())
+
+
+async def choose_app(visit: Visit, apps: Sequence[ShownApp]) -> ShownApp | None:
+    """The app that the address names, even if it is not in `apps`; without a name the first, or `None`. Raises
+    `ApiProblem`."""
+    wanted = visit.query("app")
+    if not wanted:
+        return next(iter(apps), None)
+    listed = next((app for app in apps if app["id"] == wanted), None)
+    return listed or await require_app(visit, wanted, "viewer")
+
+
+async def require_app(visit: Visit, app_id: str, role: str = "operator") -> ShownApp:
+    """The app, for a page that needs this role over it. Raises `ApiProblem`."""
+    app: ShownApp = await visit.read("/apps/{}", app_id)
+    if not visit.may(role, app=app["id"]):
+        raise ApiProblem(HTTPStatus.FORBIDDEN, f"this needs the role {role} over the app {app['name']}")
+    return app
+
 
 EVERY = "*"
 _TOKENS = 200
-_KEPT_SECONDS = 30
 _CHOICES = 20
 """How many namespaces there are to choose from. Others are typed."""
 

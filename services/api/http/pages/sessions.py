@@ -15,10 +15,9 @@ from cachetools import TTLCache
 from litestar import Request
 from msgspec import Struct
 
+from services.api.http.errors import header_values
 from services.api.http.identity import SESSION, Directory, count_sign_in
-from services.api.http.request_ids import header_values
-from shared.domain.accounts.callers import Caller, secret_digest
-from shared.domain.accounts.sessions import LONGEST, WebSession
+from shared.domain.accounts.callers import LONGEST, Caller, WebSession, secret_digest
 from shared.domain.errors import Unauthorized
 from shared.runtime.cached import Cached
 from shared.runtime.clock import Clock

@@ -5,12 +5,19 @@ from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from services.api.http.pages.apps import ShownApp, choose_app, read_apps, require_app
-from services.api.http.pages.filters import pretty
-from services.api.http.pages.inner import ApiProblem
-from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
-from services.api.http.pages.typed import EMPTY_OBJECT, read_object
-from services.api.http.pages.visits import Visit, address
+from services.api.http.pages.html import pretty
+from services.api.http.pages.namespaces import ShownApp, choose_app, read_apps, require_app
+from services.api.http.pages.routes import (
+    EMPTY_OBJECT,
+    FormRoute,
+    Moved,
+    NavSection,
+    PageRoute,
+    PageSet,
+    Values,
+    read_object,
+)
+from services.api.http.pages.visits import ApiProblem, Visit, address
 from shared.domain.audience.audiences import normal_locale
 from shared.domain.jobs.templates import Template, places_by_locale, tags_of, texts_of
 

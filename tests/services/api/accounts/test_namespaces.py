@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 import pytest
 
-from shared.domain.accounts.roles import fold_email
-from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.accounts.apps import fold_email
+from shared.domain.clock.occurrences import DeadLetter
 from shared.domain.clock.schedules import schedule_id
 from shared.runtime.settings import ApiSettings
 from tests.services.api.client import ADMIN, Client

@@ -8,13 +8,12 @@ import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from services.worker.clock.call import HttpCaller
-from shared.domain.clock.callbacks import HttpCallback
+from shared.domain.clock.callbacks import CallTarget, HttpCallback
 from shared.domain.clock.occurrences import once
 from shared.domain.clock.schedules import Definition
-from shared.domain.clock.tasks import CallTarget
-from shared.flow.accounts import signing
-from shared.flow.accounts.signing import Signing
-from shared.flow.clock.drafts import Accepted, Wanted
+from shared.flow import accounts
+from shared.flow.accounts import Signing
+from shared.flow.clock.schedules import Accepted, Wanted
 from shared.flow.clock.settlement import Settlement
 from shared.flow.time import DatabaseTime
 from shared.runtime.settings import ApiSettings, CallbackSettings
@@ -151,7 +150,7 @@ async def test_without_a_deployment_key_the_setting_is_named(house: House) -> No
 async def test_a_worker_asks_for_a_namespaces_secrets_once_in_some_seconds(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(signing, "REMEMBERED_SECONDS", 1_000.0)
+    monkeypatch.setattr(accounts, "REMEMBERED_SECONDS", 1_000.0)
     own = Signing(house.store, house.schedules.now, deployment_key=KEY)
     now = await house.schedules.now()
     assert await own.get_secrets("token:quiet", now) == (KEY,)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from services.api.bus.routemaster import pulse
+from services.api.bus.routemaster import api_tokens
 from services.api.http import health, identity
 from shared.domain.accounts.callers import Token
 from shared.domain.errors import Unavailable
@@ -85,7 +85,7 @@ async def test_scaling_tells_batches_that_are_due(bus: Bus, monkeypatch: pytest.
     told = await asked(accept="application/json")
     assert told[:2] == (200, b'{"due":0,"threshold":4}')
     with monkeypatch.context() as patched:
-        patched.setattr(pulse, "LATE_SECONDS", 3_600.0)
+        patched.setattr(api_tokens, "LATE_SECONDS", 3_600.0)
         assert (await asked())[:2] == (204, b"")
     wake_up = {"owner": {"$regex": "^bus/"}, "of.full": 10}
     soon, later = datetime.now(UTC) + timedelta(seconds=0.5), datetime.now(UTC) + timedelta(hours=1)

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from pymongo.errors import BulkWriteError
 
-from services.api.http.bulk_items import ITEM_BYTES
+from services.api.http.wire import ITEM_BYTES
 from shared.domain.clock.callbacks import HttpCallback, RabbitCallback
-from shared.domain.clock.occurrences import HELD_BACK, Occurrence, OccurrenceKind
-from shared.domain.clock.outcomes import DeadLetter, Outcome, OutcomeResult
+from shared.domain.clock.occurrences import HELD_BACK, DeadLetter, Occurrence, OccurrenceKind, Outcome, OutcomeResult
 from shared.domain.clock.schedules import Schedule, ScheduleState, schedule_id
 from shared.domain.instants import format_instant, read_instant
 from shared.store.idempotency import FirstUse

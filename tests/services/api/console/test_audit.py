@@ -7,9 +7,8 @@ import pytest
 from services.api.http.acts import REASON_HEADER
 from shared.domain.console.audit import AuditRecord
 from shared.domain.errors import Unavailable
-from shared.domain.jobs.batches import Receipt
+from shared.domain.jobs.batches import Receipt, Totals
 from shared.domain.jobs.events import COMPLETE, Milestone
-from shared.domain.jobs.totals import Totals
 from tests.services.api.client import ADMIN
 from tests.services.api.conftest import House
 

@@ -8,9 +8,9 @@ import pytest
 from services.parts import Parts
 from services.parts.console.common import ConsolePart
 from services.worker.console.bulk import BulkRunner
-from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.clock.occurrences import DeadLetter
 from shared.domain.clock.schedules import schedule_id
-from shared.domain.console.tasks import RunBulkAction
+from shared.domain.console.bulk_actions import RunBulkAction
 from tests.services.api.client import Client, Reply
 from tests.services.api.conftest import House
 

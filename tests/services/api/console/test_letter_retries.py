@@ -9,10 +9,9 @@ from services.api.console.letter_retries import RETRIED_AT_ONCE
 from services.parts import Parts
 from services.parts.console.common import ConsolePart
 from services.worker.console.bulk import BulkRunner
-from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.clock.occurrences import DeadLetter
 from shared.domain.clock.schedules import schedule_id
-from shared.domain.console.bulk_actions import OPEN_AT_ONCE
-from shared.domain.console.tasks import RunBulkAction
+from shared.domain.console.bulk_actions import OPEN_AT_ONCE, RunBulkAction
 from tests.services.api.client import Client
 from tests.services.api.conftest import House
 

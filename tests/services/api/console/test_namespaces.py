@@ -72,7 +72,7 @@ async def test_others_see_those_over_which_they_have_a_role(house: House) -> Non
 
 
 async def test_counting_ends(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.api.console.namespaces.COUNTED", 2)
+    monkeypatch.setattr("services.api.console.overview.COUNTED", 2)
     service, own = await issued(house)
     for key in "abcde":
         await service.post("/schedules", SCHEDULE | {"key": key})

@@ -3,11 +3,11 @@
 import pytest
 
 from shared.domain.console.overview import _CHECKS
-from shared.domain.console.queues import QueueState
+from shared.domain.console.processes import QueueState
 from shared.domain.console.signs import ROLES, SIGNS
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.jobs import JobStatus
-from shared.flow.console import overviews
+from shared.flow.console import overview
 from tests.domain.console.test_overview import SHOWN
 from tests.domain.console.test_processes import a_process
 from tests.services.api.client import Client
@@ -81,7 +81,7 @@ async def test_many_who_look_cost_one_look(house: House, monkeypatch: pytest.Mon
         return await really()
 
     monkeypatch.setattr(house.store.processes, "list", count)
-    monkeypatch.setattr(overviews, "SECONDS", 3_600.0)
+    monkeypatch.setattr(overview, "SECONDS", 3_600.0)
     client = fresh(house)
     for _ in range(20):
         assert (await client.get("/overview")).status == 200

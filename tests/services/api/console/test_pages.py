@@ -8,9 +8,8 @@ from msgspec.structs import replace
 
 from services.api.console.pages import overview
 from services.api.http.pages.pictures import Piece
-from shared.domain.audience.ranges import KeyRange
-from shared.domain.audience.sources import PushTable
-from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.audience.audiences import KeyRange, PushTable
+from shared.domain.clock.occurrences import DeadLetter
 from shared.domain.console.audit import ActedOn, Actor, AuditRecord
 from shared.domain.instants import EPOCH, ns
 from shared.domain.jobs.batches import Batch, BatchStatus, Receipt

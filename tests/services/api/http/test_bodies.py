@@ -10,7 +10,7 @@ import pytest
 from litestar import Litestar, Request, Response
 
 from services.api.http import errors
-from services.api.http.bodies import SMALL_BYTES, Bodies
+from services.api.http.guards import SMALL_BYTES, Bodies
 from services.api.http.rights import EVERYBODY
 from services.api.http.routes import Resource, Route
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.api.http.bulk_items import NDJSON, ItemsBody, read_items, without_frames
+from services.api.http.wire import NDJSON, ItemsBody, read_items, without_frames
 from shared.domain.errors import Invalid
 
 MOST = 10_000

@@ -7,8 +7,8 @@ import pytest
 from litestar.testing import RequestFactory
 
 from services.api.http.paging import read_page
-from shared.domain.bus.dead_letters import BusLetterPlace
-from shared.domain.clock.dead_letters import LetterPlace
+from shared.domain.bus.deliveries import BusLetterPlace
+from shared.domain.clock.occurrences import LetterPlace
 from shared.domain.errors import Invalid
 
 

@@ -8,7 +8,7 @@ import structlog
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
-from services.api.http.request_ids import current_request_id
+from services.api.http.errors import current_request_id
 from shared.domain.errors import Unavailable
 from tests.services.api.conftest import House
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from shared.runtime import turns
+from shared.runtime import loops
 from tests.security.tolls import WIDE
 from tests.services.api.client import Reply
 from tests.services.api.conftest import House
@@ -90,7 +90,7 @@ REQUESTS: dict[str, tuple[str, bytes, int]] = {
 )
 async def test_a_large_list_is_read_in_turns(house: House, monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
     """Where each turn is as short as it can be, the loop turns once for each item at least."""
-    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(loops, "TURN_SECONDS", 0.0)
     request = asyncio.create_task(house.admin.post("/schedules/bulk", body))
     count = 0
     while not request.done():

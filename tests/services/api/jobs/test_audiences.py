@@ -6,11 +6,10 @@ from urllib.parse import urlsplit
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.audience.sources import PushTable
+from shared.domain.audience.audiences import PushTable
 from shared.domain.audience.zones import zones
-from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.divisions import Division, Step
-from shared.domain.jobs.totals import Totals
+from shared.domain.jobs.batches import Receipt, Totals
+from shared.domain.jobs.groups import Division, Step
 from tests.services.api.client import Client
 from tests.services.api.conftest import House
 from tests.services.api.test_bad_input import is_problem

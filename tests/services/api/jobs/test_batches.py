@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.domain.audience.ranges import KeyRange
-from shared.domain.audience.sources import PushTable
+from shared.domain.audience.audiences import KeyRange, PushTable
 from shared.domain.jobs.batches import Batch
 from shared.domain.jobs.jobs import Job
 from shared.flow.jobs import watch

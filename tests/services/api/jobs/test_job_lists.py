@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from shared.domain.instants import format_instant, from_ns
+from shared.domain.jobs.batches import Totals
 from shared.domain.jobs.jobs import JobStatus
-from shared.domain.jobs.totals import Totals
 from tests.services.api.client import ADMIN, Client
 from tests.services.api.conftest import House
 from tests.store.made import a_job

@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.audience.ranges import KeyRange
-from shared.domain.audience.sources import PushTable
+from shared.domain.audience.audiences import KeyRange, PushTable
 from shared.domain.errors import Unavailable
-from shared.domain.jobs.batches import Batch, Receipt
-from shared.domain.jobs.jobs import Job
-from shared.domain.jobs.tasks import SPLIT_QUEUE
-from shared.domain.jobs.totals import Totals
+from shared.domain.jobs.batches import Batch, Receipt, Totals
+from shared.domain.jobs.jobs import SPLIT_QUEUE, Job
 from tests.services.api.client import Client, Reply
 from tests.services.api.conftest import House
 from tests.services.api.test_bad_input import is_problem

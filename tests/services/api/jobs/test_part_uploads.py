@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 import pytest_asyncio
 
-from services.api.jobs.part_uploads import _read_part
+from services.api.jobs.uploads import _read_part
 from services.parts import Parts
 from services.parts.jobs.api import JobsApi
 from shared.domain.errors import Unavailable
@@ -165,7 +165,7 @@ async def test_a_file_that_is_too_large_for_the_deployment_is_refused_with_the_p
 async def test_who_comes_while_many_parts_are_underway_is_told_when_to_come_again(
     house: House, api: Client, app_id: str, monkeypatch: pytest.MonkeyPatch, bound: str, for_others: int
 ) -> None:
-    monkeypatch.setattr(f"services.api.jobs.part_uploads.{bound}", 1)
+    monkeypatch.setattr(f"services.api.jobs.uploads.{bound}", 1)
     entered, leave = asyncio.Event(), asyncio.Event()
     write = house.blobs.write_part
 
@@ -188,7 +188,7 @@ async def test_who_comes_while_many_parts_are_underway_is_told_when_to_come_agai
 
 
 async def test_a_part_that_does_not_come_leaves_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.api.jobs.part_uploads.PART_SECONDS", 0.01)
+    monkeypatch.setattr("services.api.jobs.uploads.PART_SECONDS", 0.01)
 
     class Silent:
         async def body(self) -> bytes:

@@ -13,15 +13,13 @@ from msgspec.structs import replace
 
 from shared.domain.clock.occurrences import Occurrence
 from shared.domain.errors import Unavailable
-from shared.domain.idempotency import Idempotency
+from shared.domain.ids import Idempotency
 from shared.domain.instants import ms, ns
-from shared.domain.jobs.jobs import Job, JobStatus
-from shared.domain.jobs.tasks import SPLIT_QUEUE
+from shared.domain.jobs.jobs import SPLIT_QUEUE, Job, JobStatus
 from shared.domain.push.records import APNS
-from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.groups import GroupFlow
-from shared.flow.jobs.jobs import start_of
+from shared.flow.jobs.finish import Breaker
+from shared.flow.jobs.moves import GroupFlow, start_of
 from shared.flow.jobs.upkeep import Found, Upkeep, UpkeepPatience
 from tests.flow.kinds import KINDS
 from tests.services.api.conftest import House

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.audiences import KeyRange
 from shared.domain.jobs.batches import Batch
 from shared.domain.jobs.jobs import Job, JobStatus, split_key
 from shared.domain.messages.credentials import Credential

@@ -18,8 +18,8 @@ from shared.domain.messages.credentials import Credential
 from shared.domain.messages.ledger import Message, MessageState, entry_id, write_ahead
 from shared.outgoing import Answer, Call, PostedAnswer, Posting, Unreachable
 from shared.outgoing.client import HttpOutgoing
-from shared.providers.callbacks import MOST_BYTES, CallbackRequest
-from shared.providers.ses_tags import tag_of
+from shared.providers.base import MOST_BYTES, CallbackRequest
+from shared.providers.ses import tag_of
 from shared.runtime.settings import ApiSettings
 from shared.secrets import KeyRing, fresh_key
 from shared.store.messages.ledger import EntryChange, WriteResult

@@ -10,10 +10,10 @@ import pytest_asyncio
 
 from services.parts.accounts.common import AccountsPart
 from shared.domain.jobs.jobs import Job
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Channel
 from shared.domain.messages.ledger import MessageState, News, hear
 from shared.domain.messages.suppressions import SuppressionCause, suppress_address
-from shared.flow.accounts.app_removal import AppRemoval
+from shared.flow.accounts import AppRemoval
 from shared.runtime.faults import arm
 from shared.store.messages.ledger import EntryChange, WriteResult
 from tests.services.api.client import Reply
@@ -37,7 +37,7 @@ async def campaign(desk: Desk) -> Campaign:
 def _patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A removal has the time that a slow machine needs."""
     monkeypatch.setattr(AppRemoval.remove, "__kwdefaults__", {"seconds": 60.0})
-    monkeypatch.setattr("shared.flow.accounts.app_removal.ROUND_SECONDS", 60.0)
+    monkeypatch.setattr("shared.flow.accounts.ROUND_SECONDS", 60.0)
     yield
     arm("")
 
@@ -178,7 +178,7 @@ async def test_callbacks_at_the_same_time_leave_nothing(campaign: Campaign, monk
             assert await tell(0)
             telling.append(asyncio.create_task(tell_all()))
 
-    monkeypatch.setattr("shared.flow.accounts.app_removal.fault", tell_meanwhile)
+    monkeypatch.setattr("shared.flow.accounts.fault", tell_meanwhile)
     assert (await delete(campaign)).status == 204
     await asyncio.gather(*telling)
     assert set((await left(campaign, job)).values()) == {0}

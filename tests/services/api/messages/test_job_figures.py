@@ -15,7 +15,7 @@ from shared.domain.instants import ns
 from shared.domain.jobs.jobs import Job
 from shared.domain.messages.credentials import CredentialStatus, SendOrder
 from shared.domain.messages.ledger import MessageState
-from shared.flow.jobs.jobs import fresh_incarnation
+from shared.flow.jobs.moves import fresh_incarnation
 from shared.flow.jobs.retention import JobRetention
 from shared.flow.messages.retention import MessageRetention
 from shared.runtime.settings import ProviderSettings, SchedulerSettings

@@ -13,7 +13,7 @@ from shared.domain.errors import Conflict
 from shared.domain.instants import ns
 from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.templates import Template
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Channel
 from shared.domain.messages.credentials import CredentialStatus, OnUnknown
 from shared.domain.messages.jobs import Duplicates, Halt, options_of
 from shared.store import Store

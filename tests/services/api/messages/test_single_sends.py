@@ -12,13 +12,12 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from services.api.http.bulk_items import ITEM_BYTES
+from services.api.http.wire import ITEM_BYTES
 from services.parts.messages.common import MessagesPart
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.ledger import Message
-from shared.domain.messages.singles import Pending, SingleWish
-from shared.domain.messages.tasks import SINGLE_QUEUE
-from shared.store.messages.send_limits import Granted
+from shared.domain.messages.singles import SINGLE_QUEUE, Pending, SingleWish
+from shared.store.messages.credentials import Granted
 from tests.clock import ManualClock
 from tests.services.api.client import Client, Reply
 from tests.services.api.messages.conftest import Desk

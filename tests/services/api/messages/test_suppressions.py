@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from shared.domain.messages.channels import Channel
-from shared.domain.messages.suppressions import suppression_id, unsubscribe_listing
-from shared.domain.messages.unsubscribing import listing_of
+from shared.domain.messages.answers import Channel
+from shared.domain.messages.suppressions import listing_of, suppression_id, unsubscribe_listing
 from tests.services.api.client import Client, Reply
 from tests.services.api.conftest import House
 

@@ -15,10 +15,15 @@ from services.connections import Capabilities
 from services.parts import Parts
 from services.parts.messages.common import MessagesPart
 from shared.domain.errors import Unavailable
-from shared.domain.messages.channels import Channel
-from shared.domain.messages.suppressions import Suppression, SuppressionCause, suppress_address
-from shared.domain.messages.unsubscribing import UnsubscribeTokens, listing_of
-from shared.flow.messages.unsubscribing import UnsubscribeLinks
+from shared.domain.messages.answers import Channel
+from shared.domain.messages.suppressions import (
+    Suppression,
+    SuppressionCause,
+    UnsubscribeTokens,
+    listing_of,
+    suppress_address,
+)
+from shared.flow.messages.barring import UnsubscribeLinks
 from shared.runtime.settings import ApiSettings, ProviderSettings
 from shared.secrets import KeyRing, fresh_key
 from tests.services.api.client import Client, Reply

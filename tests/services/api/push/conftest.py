@@ -8,7 +8,7 @@ from typing import Any
 import pytest_asyncio
 
 from shared.audience import Audience
-from shared.runtime.sections import Section
+from shared.runtime.server_settings import Section
 from tests.services.api.client import ADMIN, Client
 from tests.services.api.conftest import House, _execute
 from tests.services.api.http.test_service import rebuilt

@@ -9,7 +9,7 @@ import pytest
 from services.api.push import preview as api_preview
 from shared.audience import Audience
 from shared.domain.audience.zones import zones
-from shared.domain.jobs.tasks import SPLIT_QUEUE
+from shared.domain.jobs.jobs import SPLIT_QUEUE
 from shared.runtime.settings import ApiSettings, StreamSettings, WorkerSettings
 from tests.services.api.client import ADMIN, Client, Reply
 from tests.services.api.conftest import House, _execute

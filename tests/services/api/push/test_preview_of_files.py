@@ -10,9 +10,9 @@ import pytest
 from shared.audience import Audience
 from shared.blobs import Blobs
 from shared.blobs.s3 import S3Blobs
-from shared.domain.audience.csv_slices import HEADER_IS_DATA
-from shared.domain.audience.sources import File
-from shared.domain.jobs.tasks import SPLIT_QUEUE
+from shared.domain.audience.audiences import File
+from shared.domain.audience.csv_cuts import HEADER_IS_DATA
+from shared.domain.jobs.jobs import SPLIT_QUEUE
 from shared.runtime.settings import ApiSettings
 from tests.blobs.owners import BucketOwner
 from tests.services.api.client import ADMIN, Client

@@ -14,7 +14,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from services import assembly
 from services.commands.doctor import examine
-from services.commands.doctor.answers import INIT, Finding, Level
+from services.commands.doctor.questions import INIT, Finding, Level
 from services.connections import Capabilities
 from services.parts import Parts
 from services.process import set_up

@@ -14,9 +14,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from services.commands.doctor import examine
-from services.commands.doctor.answers import Level
 from services.commands.doctor.others import check_tls
-from services.commands.doctor.questions import Given
+from services.commands.doctor.questions import Given, Level
 from services.connections import Capabilities
 from shared.runtime.configuration import load
 from tests.services.commands.doctor.test_command import NOBODY

@@ -11,7 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 
 from services.commands.doctor import SUBJECTS
-from services.commands.doctor.answers import INIT
+from services.commands.doctor.questions import INIT
 from tests.services.commands.doctor.patient import Patient, index_names
 
 pytestmark = pytest.mark.native

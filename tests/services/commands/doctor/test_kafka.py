@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from services.commands.doctor.answers import Level
+from services.commands.doctor.questions import Level
 from tests.services.commands.doctor.patient import APP, Patient
 from tests.waiting import until
 

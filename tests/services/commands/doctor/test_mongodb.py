@@ -2,8 +2,8 @@
 
 import pytest
 
-from services.commands.doctor.answers import Level
-from shared.domain.schema import OLDEST, VERSION
+from services.commands.doctor.questions import Level
+from shared.domain.documents import OLDEST, VERSION
 from shared.store import Store
 from tests.services.commands.doctor.patient import Patient
 

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from services.commands.doctor.answers import Level
+from services.commands.doctor.questions import Level
 from shared.domain.bus.subscriptions import subscription_id
-from shared.flow.bus.subscription_secrets import seal_secret
+from shared.flow.bus.subscriptions import seal_secret
 from shared.secrets import KeyRing, fresh_key
 from tests.broker.proxy import SilencableProxy
 from tests.providers.sinks import LOGIN, SmtpSink, smtp

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import aio_pika
 import pytest
 
-from services.commands.doctor.answers import Level
+from services.commands.doctor.questions import Level
 from tests.services.commands.doctor.patient import Patient
 
 pytestmark = [pytest.mark.faulty_server, pytest.mark.native]

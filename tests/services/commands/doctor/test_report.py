@@ -5,9 +5,16 @@ import json
 import click
 from msgspec.structs import replace
 
-from services.commands.doctor.answers import Finding, Level, command
-from services.commands.doctor.questions import Subject
-from services.commands.doctor.report import NOT_PASTED, as_json, as_list, mask_secrets
+from services.commands.doctor.questions import (
+    NOT_PASTED,
+    Finding,
+    Level,
+    Subject,
+    as_json,
+    as_list,
+    command,
+    mask_secrets,
+)
 from shared.runtime.settings import Settings
 
 HOSTILE = "\x1b[2Jown\x9b31m\u202eers\r\x07"

@@ -10,19 +10,18 @@ import pytest
 from msgspec.structs import replace
 
 from services.commands.doctor import kafka, mongodb, others
-from services.commands.doctor.answers import Answer, Level
-from services.commands.doctor.questions import Given
+from services.commands.doctor.questions import Answer, Given, Level
 from services.connections import Capabilities
 from shared.audience.inspection import FoundTable
 from shared.domain.errors import Denied, Unserved
 from shared.domain.messages.credentials import Credential
-from shared.flow.bus.subscription_secrets import seal_secret
+from shared.flow.bus.subscriptions import seal_secret
 from shared.runtime.bus_settings import BusSettings
 from shared.runtime.configuration import load
 from shared.runtime.settings import ApiSettings, StreamSettings
 from shared.secrets import KeyRing, fresh_key
-from shared.store.inspection import Grants, Membership, StoreInspection, find_allowed
-from shared.stream.kafka.inspection import KafkaInspection, TopicFacts
+from shared.store.database import Grants, Membership, StoreInspection, find_allowed
+from shared.stream.kafka.cluster import KafkaInspection, TopicFacts
 from tests.store.bus.made_subscriptions import NOON, made
 
 LOG, SERVERS = "carillon.bus", "k1:9092,k2:9092"

@@ -10,30 +10,26 @@ from functools import partial
 
 import msgspec
 
-from services.worker.bus.bytes_in_hand import BYTES_IN_HAND
 from services.worker.bus.deliver import DeliveringTools, DeliverQueues, DeliverSlowQueues
+from services.worker.bus.held_queue import BYTES_IN_HAND
 from services.worker.consumer import Consumer
 from shared.broker.memory import MemoryBroker
-from shared.domain.bus.cursors import Cursor
-from shared.domain.bus.deliveries import DeliveryChoice, EventDelivery
+from shared.domain.bus.deliveries import Cursor, DeliveryChoice, EventDelivery
 from shared.domain.bus.folding import EventChunk
 from shared.domain.bus.health import Care
-from shared.domain.bus.subscriptions import EventSubscription
-from shared.domain.bus.tasks import DELIVER_QUEUE, SLOW_QUEUE
-from shared.domain.bus.wake_ups import Wake, queue_owner
-from shared.domain.bus.wishes import SubscriptionWish
+from shared.domain.bus.subscriptions import EventSubscription, SubscriptionWish
+from shared.domain.bus.wake_ups import DELIVER_QUEUE, SLOW_QUEUE, Wake, queue_owner
 from shared.domain.clock.occurrences import SHARDS
 from shared.domain.instants import ms
-from shared.flow.bus.due import DueQueues
-from shared.flow.bus.subscribing import Subscribing, SubscriptionQuotas
-from shared.flow.bus.waking import Waker
+from shared.flow.bus.subscriptions import Subscribing, SubscriptionQuotas
+from shared.flow.bus.waking import DueQueues, Waker
 from shared.flow.time import DatabaseTime
 from shared.outgoing import Outgoing
 from shared.outgoing.client import HttpOutgoing
 from shared.runtime.fair_budget import FairBudget
 from shared.secrets import KeyRing
 from shared.store import Store
-from shared.store.bus.flushes import chunk_document
+from shared.store.bus.log import chunk_document
 from shared.store.clock.occurrences import Visible, fresh_token
 from tests.receivers import Receiver
 from tests.store.bus.made_subscriptions import no_log

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from services.worker.bus.bytes_in_hand import ByteShare
+from services.worker.bus.held_queue import ByteShare
 from shared.runtime.fair_budget import FairBudget
 from tests.services.worker.bus.delivering import Delivering
 

@@ -10,18 +10,19 @@ from typing import Any
 
 import pytest
 
-from services.worker.bus import queue_filling, queue_run
+from services.worker.bus import queue_run
+from services.worker.bus import queue_run as queue_filling
 from shared.domain.bus import cutting
 from shared.domain.bus.deliveries import DeliveryStatus, delivery_id
 from shared.domain.bus.notices import NoticeKind
 from shared.domain.bus.subscriptions import SubscriptionStatus
 from shared.domain.bus.wake_ups import FAR_AHEAD, Wake, queue_owner
-from shared.flow.bus.subscription_secrets import open_secrets
+from shared.flow.bus.subscriptions import open_secrets
 from shared.outgoing.signing import verify_webhook
-from shared.runtime.retries import Backoff
+from shared.runtime.loops import Backoff
 from shared.store import Store
+from shared.store.bus.cuts import CursorWrites
 from shared.store.bus.deliveries import BusDeliveries
-from shared.store.bus.moves import CursorWrites
 from shared.store.clock.occurrences import fresh_token
 from tests.receivers import HANG, receiver
 from tests.services.worker.bus.delivering import LEASE, NAMESPACE, Delivering, delivering, now_ns, seconds_between
@@ -345,8 +346,8 @@ async def _forget_pause(bus: Delivering) -> None:
 
 @pytest.mark.slow
 async def test_a_queue_deeper_than_one_look_is_emptied(bus: Delivering, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.worker.bus.queue_filling.FIRST_HEADS", 3)
-    monkeypatch.setattr("services.worker.bus.queue_filling.HEADS", 5)
+    monkeypatch.setattr("services.worker.bus.queue_run.FIRST_HEADS", 3)
+    monkeypatch.setattr("services.worker.bus.queue_run.HEADS", 5)
     subscription = await bus.subscribe(max_events=5)
     for number in range(30):
         await bus.publish(subscription, number, wake=False)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from services.worker.bus.grouped import GroupedStore
 from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus
 from shared.domain.bus.wake_ups import Wake, queue_owner
-from shared.flow.bus.due import DueQueues
+from shared.flow.bus.waking import DueQueues
 from shared.store import Store
 from shared.store.clock.occurrences import fresh_token
 from tests.services.worker.bus.delivering import LEASE, NAMESPACE, Delivering
@@ -108,7 +108,7 @@ async def test_what_an_old_callback_answers_late_suspends_nobody(
         if point == "deliver.after_call":
             await changed.wait()
 
-    monkeypatch.setattr("services.worker.bus.queue_calls.fault", hold_answer)
+    monkeypatch.setattr("services.worker.bus.queue_run.fault", hold_answer)
     since = await bus.time.now() - timedelta(days=6)
     await bus.store._database["bus_cursors"].update_many({}, {"$set": {"health.failing_since": since}})
     await bus.receiver.answer("/k", status)

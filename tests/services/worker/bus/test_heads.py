@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.worker.bus.heads import FIRST_HEADS, HEADS, READS_AT_ONCE, HeadsAsked, read_heads
+from services.worker.bus.grouped import FIRST_HEADS, HEADS, READS_AT_ONCE, HeadsAsked, read_heads
 from tests.services.worker.bus.delivering import Delivering
 from tests.store.bus.made_chunks import add_chunks, ids, listening
 

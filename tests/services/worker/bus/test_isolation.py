@@ -13,8 +13,7 @@ from services.worker.bus import queue_run
 from shared.domain.bus.subscriptions import EventSubscription
 from shared.domain.bus.wake_ups import Wake
 from shared.domain.errors import TooMany, Unavailable
-from shared.flow.bus.receivers import Receivers
-from shared.flow.bus.trials import OF_NAMESPACE, ReceiverTrials
+from shared.flow.bus.receivers import OF_NAMESPACE, Receivers, ReceiverTrials
 from shared.outgoing import Answer, Call, Outgoing, PostedAnswer, Posting
 from shared.store import Store
 from tests.receivers import receiver

@@ -6,9 +6,8 @@ from typing import cast
 
 import pytest
 
-from services.worker.clock.call import HttpCaller
-from services.worker.clock.places import FairCalls, NoRoom, Places
-from shared.domain.clock.tasks import CallTarget
+from services.worker.clock.call import FairCalls, HttpCaller, NoRoom, Places
+from shared.domain.clock.callbacks import CallTarget
 from shared.domain.errors import Unavailable
 from shared.domain.tasks import Task
 

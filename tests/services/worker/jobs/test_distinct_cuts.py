@@ -8,12 +8,11 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
-from services.worker.jobs.cutting import PlannedBatch, TableCuts
-from services.worker.jobs.distinct_cuts import DistinctCuts
+from services.worker.jobs.cutting import DistinctCuts, PlannedBatch, TableCuts
 from shared.audience import Audience
 from shared.audience.recipient_tables import RecipientTables
-from shared.domain.audience.named_columns import NamedColumns
-from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.audiences import KeyRange
+from shared.domain.audience.columns import NamedColumns
 from shared.domain.errors import Invalid
 from shared.domain.jobs.jobs import Job
 from tests.services.api.conftest import _execute

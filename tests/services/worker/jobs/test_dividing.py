@@ -17,18 +17,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from services.worker.jobs.cutting import FileCuts
 from services.worker.jobs.dividing import Divider, ZoneCuts
-from services.worker.jobs.file_cutting import FileCuts
 from services.worker.push.recipients import GONE, RecipientReader
 from shared.audience import Audience, Divided
 from shared.blobs.files import FolderBlobs
+from shared.domain.audience.audiences import DeviceList, File, PushTable
 from shared.domain.audience.devices import Keys
-from shared.domain.audience.ranges import DeviceList
-from shared.domain.audience.sources import File, PushTable
 from shared.domain.audience.zones import REST, ZoneRules, zone_of
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.jobs.batches import Batch, Receipt
-from shared.domain.jobs.divisions import Division, Step
+from shared.domain.jobs.groups import Division, Step
 from shared.domain.jobs.jobs import Job, Plan
 from shared.store import Store
 from tests.services.worker.push.test_recipients import in_parts
@@ -315,7 +314,7 @@ async def test_a_file_is_divided_once_and_not_read_again(
 @native
 async def test_two_divide_one_file(store: Store, audience: Audience, blobs: FolderBlobs, monkeypatch: Any) -> None:
     """As they do where one was silent for too long."""
-    monkeypatch.setattr("services.worker.jobs.file_cutting.PAGE", 2)
+    monkeypatch.setattr("services.worker.jobs.cutting.PAGE", 2)
     monkeypatch.setattr("services.worker.jobs.dividing._LEASE", timedelta(seconds=-60))
     group_id = str(uuid.uuid4())
     users = [f"u{number % 5 + 1}" if number < 5 else f"x{number}" for number in range(60)]

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from services.worker.jobs import file_cutting
-from services.worker.jobs.cutting import PlannedBatch
-from services.worker.jobs.file_cutting import FileCuts
+from services.worker.jobs import cutting
+from services.worker.jobs.cutting import FileCuts, PlannedBatch
 from shared.blobs import CHUNK_BYTES
 from shared.blobs.files import FolderBlobs
+from shared.domain.audience.audiences import ByteRange
+from shared.domain.audience.columns import Chosen, Header, NamedColumns, choose
 from shared.domain.audience.csv_cuts import rows_in
-from shared.domain.audience.csv_header import Chosen, Header, choose
-from shared.domain.audience.named_columns import NamedColumns
-from shared.domain.audience.ranges import ByteRange
 from shared.domain.errors import Invalid
 from shared.store import Store
 from shared.store.jobs.files import PAGE
@@ -54,7 +52,7 @@ def ranges(pages: list[list[PlannedBatch]]) -> list[ByteRange]:
 async def test_a_file_is_cut_once_and_passed_on_from_anywhere(
     store: Store, blobs: FolderBlobs, monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
-    monkeypatch.setattr(file_cutting, "_READ_FIRST_BYTES", 0 if large else 2**40)
+    monkeypatch.setattr(cutting, "_READ_FIRST_BYTES", 0 if large else 2**40)
     cuts, plan_id = FileCuts(store, blobs), await planned(store, blobs)
     pages = await all_pages(cuts, plan_id)
     assert all(len(page) == PAGE for page in pages[:-1])
@@ -84,7 +82,7 @@ async def test_a_large_file_is_passed_on_while_it_is_read(
     store: Store, blobs: FolderBlobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many cuts a piece of it holds: none is kept back for the next one."""
-    monkeypatch.setattr(file_cutting, "_READ_FIRST_BYTES", 0)
+    monkeypatch.setattr(cutting, "_READ_FIRST_BYTES", 0)
     plan_id = await planned(store, blobs)
     sizes = [len(page) async for page in FileCuts(store, blobs).pages(plan_id, 0, zone="")]
     before_the_second_piece = sizes[: sizes.index(0)]
@@ -144,7 +142,7 @@ async def test_who_stands_in_a_file_twice_is_written_to_twice_where_that_is_want
 async def test_the_header_is_there_before_the_first_page(
     store: Store, blobs: FolderBlobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_cutting, "_READ_FIRST_BYTES", 0)
+    monkeypatch.setattr(cutting, "_READ_FIRST_BYTES", 0)
     content = b"recipient" + CONTENT[2:]
     cuts, plan_id = FileCuts(store, blobs), await planned(store, blobs, content)
     async for page in cuts.pages(plan_id, 0, named=NamedColumns(by_name)):
@@ -181,7 +179,7 @@ async def test_a_file_with_too_many_recipients_gives_nothing(
 async def test_a_large_file_is_given_up_as_soon_as_there_are_too_many(
     store: Store, blobs: FolderBlobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_cutting, "_READ_FIRST_BYTES", 0)
+    monkeypatch.setattr(cutting, "_READ_FIRST_BYTES", 0)
     plan_id = await planned(store, blobs, CONTENT.replace(b"id", b"recipient", 1))
     pages: list[list[PlannedBatch]] = []
     most = CHUNK_BYTES // 9 + 1_000

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from services.worker.jobs.grace import Grace
+from services.worker.jobs.finish import Grace
 from shared.blobs import Blobs
 from shared.blobs.files import FolderBlobs
 from shared.blobs.s3 import S3Blobs
-from shared.domain.audience.sources import File
+from shared.domain.audience.audiences import File
 from shared.domain.errors import Denied, Invalid, Unavailable
 from shared.domain.jobs.events import PLAN, READ_FILE, SEND, Event, EventState
 from shared.domain.jobs.jobs import Job

@@ -5,12 +5,11 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from services.worker.jobs.mail import Mailer
+from services.worker.jobs.finish import Mailer
 from shared.domain.instants import LATEST, from_ms
 from shared.domain.jobs.events import DueMail
-from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.jobs import Job, SendMail
 from shared.domain.jobs.mails import Mailing
-from shared.domain.jobs.tasks import SendMail
 from shared.flow.jobs.feed import Feed
 from shared.flow.time import DatabaseTime
 from shared.providers.mail import Mail

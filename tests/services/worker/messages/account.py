@@ -13,19 +13,18 @@ from msgspec.structs import replace
 
 from services.worker.messages.dispatch import Dispatch, DispatchEnd
 from services.worker.messages.entries import EntryWriter, Prepared
-from services.worker.messages.instants import Speed
-from services.worker.messages.pace import AccountPace
-from shared.domain.audience.ranges import KeyRange
+from services.worker.messages.pace import AccountPace, Speed
+from shared.domain.audience.audiences import KeyRange
 from shared.domain.jobs.batches import Batch, BatchStatus
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.ledger import Message, MessageState, entry_id
 from shared.domain.messages.pacing import PaceGuard
 from shared.domain.messages.places import AccountPlace, Places, enter, leave, take_over
-from shared.flow.messages.account_clock import LOOK_SECONDS, AccountClock
+from shared.flow.time import LOOK_SECONDS, AccountClock
 from shared.outgoing.client import HttpOutgoing
 from shared.providers import Provider, ProviderRules
 from shared.providers.http import HttpKind
-from shared.runtime.waiting import pause
+from shared.runtime.loops import pause
 from shared.store import Store
 from tests.providers.fakes import FakeProcess
 from tests.providers.rules import Rule

@@ -23,12 +23,12 @@ from shared.domain.accounts.apps import App
 from shared.domain.instants import from_ms, ms
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.templates import Template
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Channel
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.jobs import MESSAGE_SERVICE, MessageOptions, options_as_fields
 from shared.domain.messages.ledger import Message, MessageState
 from shared.domain.messages.singles import Pending, SingleWish
-from shared.flow.jobs.jobs import fresh_incarnation
+from shared.flow.jobs.moves import fresh_incarnation
 from shared.runtime.configuration import load
 from shared.runtime.lifecycle import Component
 from tests.providers.fakes import FakeProcess

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from services.worker.messages import accounts
-from services.worker.messages.accounts import OpenAccounts
-from services.worker.messages.kept_clock import KeptClock
+from services.worker.messages import opening
+from services.worker.messages.opening import OpenAccounts
+from services.worker.messages.pace import KeptClock
 from shared.domain.messages.answers import Answer, CallAccepted
 from shared.domain.messages.credentials import Credential
-from shared.flow.messages.account_clock import AccountClock
+from shared.flow.time import AccountClock
 from shared.providers import BeforeBytes, Content
 from shared.store import Store
 from tests.clock import ManualClock
@@ -59,7 +59,7 @@ async def test_what_is_used_again_while_others_are_closed_is_not_closed(monkeypa
 
     await use("one")
     await use("two")
-    monkeypatch.setattr(accounts, "_KEPT", 0)
+    monkeypatch.setattr(opening, "_KEPT", 0)
     closing = asyncio.create_task(use("three"))  # behind it all three are idle, and too many
     await opened[0].closing.wait()
     async with kept.use(credential("two")) as provider:

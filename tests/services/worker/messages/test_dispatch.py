@@ -19,8 +19,8 @@ from shared.broker.memory import MemoryBroker
 from shared.domain.errors import Unavailable
 from shared.domain.messages.ledger import MessageState, News, hear
 from shared.domain.messages.pacing import Limit, Pace, PaceGuard, Wait, reserve
-from shared.flow.messages.account_clock import AccountClock
 from shared.flow.messages.feeding import CredentialFeed
+from shared.flow.time import AccountClock
 from shared.store import Store
 from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult
 from tests.providers.fakes import FakeProcess

@@ -10,7 +10,7 @@ from services.parts.messages.common import MessagesPart
 from shared.domain.errors import Conflict
 from shared.domain.jobs.events import Doer
 from shared.domain.jobs.jobs import JobStatus
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Channel
 from shared.domain.messages.ledger import MessageState
 from shared.domain.messages.suppressions import SuppressionCause, suppress_address
 from shared.runtime import faults
@@ -88,7 +88,7 @@ async def test_it_takes_nothing_of_the_rate_and_waits_for_nobody(post: Post) -> 
 
 
 async def test_it_takes_no_place_and_no_job_waits_behind_it(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.flow.messages.dry_runs._JOBS_LOOKED_AT", 3)
+    monkeypatch.setattr("shared.flow.messages.feeding._JOBS_LOOKED_AT", 3)
     credential = await post.credential()
     dry = [await post.job(credential, 60, dry_run=True) for _ in range(5)]
     jobs = post.store.message_jobs

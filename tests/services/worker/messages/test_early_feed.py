@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from services.worker.messages.early_feed import EarlyFeed
+from services.worker.messages.send import EarlyFeed
 
 pytestmark = pytest.mark.sending
 

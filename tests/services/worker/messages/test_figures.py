@@ -10,7 +10,7 @@ from services.parts.messages.common import MessagesPart
 from shared.domain.jobs.jobs import Job
 from shared.domain.messages.credentials import Credential, CredentialStatus, SendRetry
 from shared.domain.messages.ledger import Message, MessageState, entry_id, write_ahead
-from shared.flow.messages.gauges import CredentialGauges
+from shared.flow.messages.figures import CredentialGauges
 from shared.runtime.metrics import REGISTRY
 from shared.store.messages.ledger import EntryChange
 from tests.providers.fakes import FakeProcess, fake_process

@@ -5,10 +5,9 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from shared.domain.messages.credentials import Credential
-from shared.domain.messages.flowing import CredentialStanding
+from shared.domain.messages.credentials import Credential, CredentialStanding
 from shared.domain.messages.pacing import Limit
-from shared.flow.messages.credential_figures import CredentialFigures
+from shared.flow.messages.figures import CredentialFigures
 from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import Post

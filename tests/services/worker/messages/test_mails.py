@@ -13,7 +13,7 @@ from shared.domain.jobs.events import EventState
 from shared.domain.jobs.mails import Mailing
 from shared.domain.messages.credentials import CredentialStatus
 from shared.domain.messages.jobs import Halt
-from shared.flow.messages.rejections import RejectionMails
+from shared.flow.messages.halting import RejectionMails
 from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
 from tests.providers.sinks import SmtpSink, smtp

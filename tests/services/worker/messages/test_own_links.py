@@ -12,10 +12,10 @@ import pytest_asyncio
 from services.parts.messages.common import MessagesPart
 from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.templates import Template
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Channel
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.suppressions import SuppressionCause, suppress_address
-from shared.flow.messages.unsubscribing import UnsubscribeFlow
+from shared.flow.messages.barring import UnsubscribeFlow
 from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import Post, post_office

@@ -6,7 +6,7 @@ import pytest
 
 from services.parts.messages.common import MessagesPart
 from shared.domain.jobs.templates import Template
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Channel
 from shared.domain.messages.ledger import MessageState
 from shared.runtime import faults
 from tests.outgoing.receiver import scripted

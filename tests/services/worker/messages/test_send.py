@@ -14,12 +14,12 @@ from shared.domain.errors import Conflict
 from shared.domain.jobs.batches import Batch, BatchStatus
 from shared.domain.jobs.events import Doer
 from shared.domain.jobs.jobs import JobStatus
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Channel
 from shared.domain.messages.credentials import CredentialStatus, OnUnknown, SendOrder, SendRetry
 from shared.domain.messages.jobs import Halt
 from shared.domain.messages.ledger import MessageState
+from shared.domain.messages.singles import MESSAGE_QUEUE, SendMessages
 from shared.domain.messages.suppressions import SuppressionCause
-from shared.domain.messages.tasks import MESSAGE_QUEUE, SendMessages
 from shared.domain.tasks import encode
 from shared.flow.messages.feeding import CredentialFeed
 from shared.runtime import faults
@@ -333,7 +333,7 @@ async def test_by_shares_a_large_job_does_not_hold_up_a_small_one(post: Post, qu
 async def test_jobs_that_wait_for_another_attempt_hide_no_other(
     post: Post, monkeypatch: pytest.MonkeyPatch, order: SendOrder
 ) -> None:
-    monkeypatch.setattr("shared.flow.messages.job_order._PAGE", 3)
+    monkeypatch.setattr("shared.flow.messages.feeding._PAGE", 3)
     retry = SendRetry(first_delay_seconds=300, cap_seconds=300)
     credential = await post.credential(order=order, retry=retry)
     await post.fake.answer(always=Rule(status=503))

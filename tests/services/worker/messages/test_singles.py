@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from services.parts.messages.common import MessagesPart
 from shared.domain.instants import from_ms, ms
-from shared.domain.messages.channels import Channel
+from shared.domain.messages.answers import Channel
 from shared.domain.messages.credentials import CredentialStatus, SendRetry
 from shared.domain.messages.ledger import Message, MessageState
 from shared.domain.messages.singles import SILENCE, Pending, SingleWish

@@ -5,8 +5,8 @@ import secrets
 import pytest
 from msgspec.structs import replace
 
-from services.worker.push import outcomes
-from shared.domain.audience.ranges import KeyRange
+from services.worker.push import recipients
+from shared.domain.audience.audiences import KeyRange
 from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus, Receipt
 from shared.domain.jobs.jobs import Job
 from tests.samples import sample, samples
@@ -34,7 +34,9 @@ def job() -> Job:
 
 def test_every_recipient_counts_once_by_what_became_of_it(job: Job) -> None:
     reasons = {"no-token": 3, "gone": 4, "no-template": 5, "too-large": 6}
-    outcomes.count_settled(job, settled(Receipt(sent=1, failed=11, skipped=7, held_out=8, unknown=9, reasons=reasons)))
+    recipients.count_settled(
+        job, settled(Receipt(sent=1, failed=11, skipped=7, held_out=8, unknown=9, reasons=reasons))
+    )
     assert counted(job) == {
         ("sent", ""): 1,
         ("held_out", ""): 8,
@@ -47,13 +49,13 @@ def test_every_recipient_counts_once_by_what_became_of_it(job: Job) -> None:
 
 
 def test_those_whose_reasons_found_no_room_count_too(job: Job) -> None:
-    outcomes.count_settled(job, settled(Receipt(failed=5, skipped=2, reasons={"fault": 3}), BatchStatus.FAILED))
+    recipients.count_settled(job, settled(Receipt(failed=5, skipped=2, reasons={"fault": 3}), BatchStatus.FAILED))
     assert counted(job) == {("failed", "fault"): 3, ("failed", "other"): 2, ("skipped", "other"): 2}
 
 
 def test_a_batch_of_a_job_that_is_gone_counts_under_no_app() -> None:
     before = sample("recipients_total", app="", service="", outcome="sent", reason="")
-    outcomes.count_settled(None, settled(Receipt(sent=2)))
+    recipients.count_settled(None, settled(Receipt(sent=2)))
     assert sample("recipients_total", app="", service="", outcome="sent", reason="") == before + 2
 
 
@@ -66,7 +68,7 @@ def test_the_first_part_of_the_first_batch_tells_how_late_the_job_began(
 ) -> None:
     before, spent = sample("job_start_delay_seconds_count"), sample("job_start_delay_seconds_sum")
     batch = replace(settled(Receipt()), ordinal=ordinal)
-    outcomes.count_part(replace(job, starts_at=starts_at), batch, BatchPart(Receipt(), number), 7, 130 * SECOND)
+    recipients.count_part(replace(job, starts_at=starts_at), batch, BatchPart(Receipt(), number), 7, 130 * SECOND)
     assert sample("job_start_delay_seconds_count") - before == (delay is not None)
     assert sample("job_start_delay_seconds_sum") - spent == pytest.approx(delay or 0)
     assert sample("records_sent_total", app=job.app_name, service=job.service) == 7

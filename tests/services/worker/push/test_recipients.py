@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from services.worker.push.recipients import GONE, TOO_MANY_DEVICES, RecipientReader
 from shared.audience import DEVICES_AT_ONCE, Audience
 from shared.blobs.files import FolderBlobs
-from shared.domain.audience.ranges import ByteRange, KeyRange
-from shared.domain.audience.sources import File
+from shared.domain.audience.audiences import ByteRange, File, KeyRange
 from shared.domain.audience.zones import REST
 from shared.domain.jobs.batches import Batch, Receipt
 from shared.domain.jobs.groups import make_group, zone_jobs

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.domain.bus.dead_letters import MOST_OPEN
+from shared.domain.bus.deliveries import MOST_OPEN
 from shared.domain.bus.subscriptions import EventSubscription
 from tests.services.api.bus.conftest import is_refused
 from tests.services.api.bus.native.conftest import Delivered

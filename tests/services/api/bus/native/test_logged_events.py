@@ -16,9 +16,9 @@ from services.fanout.fan_out import FanOut
 from shared.domain.bus.deliveries import EventDelivery
 from shared.domain.bus.filters import EventFilter
 from shared.domain.bus.subscriptions import EventForm
+from shared.flow.bus.deliveries import MOST_RECORDS
 from shared.flow.bus.flushing import LogFlusher, UnwokenUpkeep
-from shared.flow.bus.logged_events import MOST_RECORDS
-from shared.flow.bus.registry import Registry
+from shared.flow.bus.topics import Registry
 from shared.runtime.bus_settings import BusSettings
 from shared.stream import Stream
 from shared.stream.kafka import KafkaStream

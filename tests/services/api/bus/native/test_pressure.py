@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.flow.bus import pressure
+from shared.flow.bus import standing
 from tests.services.api.bus.conftest import event
 from tests.services.api.bus.native.test_topics import fresh_name
 from tests.services.api.client import Client
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.bus_routes, pytest.mark.asyncio(loop_scope="module"), 
 
 
 async def test_what_no_fan_out_has_read_is_lag(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pressure, "FRESH_SECONDS", 3_600.0)
+    monkeypatch.setattr(standing, "FRESH_SECONDS", 3_600.0)
     alice = await house.service()
     fresh = Client(house.build(), alice.headers)
     before = await fresh.get("/bus/pressure")

@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 
 import carillon
+from shared.domain.bus.deliveries import TRIAL_URL
 from shared.domain.bus.subscriptions import EventForm
-from shared.domain.bus.trials import TRIAL_URL
 from shared.outgoing import OwnApi
 from shared.outgoing.client import HttpOutgoing
 from tests.receivers import HANG

@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from services.api.http.pages import typed as typed_module
+from services.api.http.pages import routes as typed_module
 from tests.services.api.bus.native.conftest import Delivered
 from tests.services.api.bus.native.test_dead_letters import buried
 from tests.services.api.bus.pages.conftest import ABOUT, People

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from services.api.http.pages import typed as typed_module
+from services.api.http.pages import routes as typed_module
 from tests.services.api.bus.native.conftest import Delivered
 from tests.services.api.bus.pages.conftest import ABOUT, People
 from tests.services.api.bus.pages.looks import look, press

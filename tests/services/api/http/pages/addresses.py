@@ -11,15 +11,14 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from services.api.http.pages.routes import PageRoute
 from services.parts import Parts
-from shared.domain.bus.dead_letters import BusDeadLetter, DeathReason
-from shared.domain.bus.deliveries import DeliveryStatus, EventDelivery
+from shared.domain.bus.deliveries import BusDeadLetter, DeathReason, DeliveryStatus, EventDelivery
 from shared.domain.bus.subscriptions import EventSubscription
-from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.clock.occurrences import DeadLetter
 from shared.domain.clock.schedules import schedule_id
-from shared.domain.jobs.tasks import BATCH_QUEUE
+from shared.domain.jobs.jobs import BATCH_QUEUE
 from shared.store import Store
 from shared.store.bus.cuts import DELIVERIES, delivery_codec
-from shared.store.bus.dead_letters import LETTERS, letter_codec
+from shared.store.bus.deliveries import LETTERS, letter_codec
 from tests.services.api.client import Client
 
 _PARAMETER = re.compile(r"{(\w+):str}")

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 import pytest_asyncio
 
-from services.api.http.pages.inner import INNER
 from services.api.http.pages.routes import PageRoute
-from services.api.http.pages.visits import SHARED_READS, shared_reads
+from services.api.http.pages.visits import INNER, SHARED_READS, shared_reads
 from services.parts import Parts
 from tests.bench.explained import explain
 from tests.commands import Commands

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from services.api.http.pages.filters import UNKNOWN, exactly, full_stop, instant, pretty, read_time, zone_name
+from services.api.http.pages.html import UNKNOWN, exactly, full_stop, instant, pretty, read_time, zone_name
 
 
 @pytest.mark.parametrize("value", ["0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00", "yesterday"])

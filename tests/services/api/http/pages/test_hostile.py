@@ -15,9 +15,8 @@ import pytest
 from services.api.app import Application
 from services.api.console.pages.overview import OverviewPages
 from services.api.http.pages import html
-from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
-from services.api.http.pages.visits import Visit
+from services.api.http.pages.visits import ApiProblem, Visit
 from shared.runtime.settings import ApiSettings
 from shared.store import Store
 from tests.services.api.client import ADMIN, PROXY

@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from services.api.http.pages.inner import ApiProblem
-from services.api.http.pages.visits import shared_reads
+from services.api.http.pages.visits import ApiProblem, shared_reads
 from tests.services.api.client import ADMIN
 from tests.services.api.conftest import House
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from services import api
-from services.api.http.pages.inner import ApiProblem
-from services.api.http.pages.typed import (
+from services.api.http.pages.routes import (
     check_name,
     read_instant,
     read_json,
@@ -19,6 +18,7 @@ from services.api.http.pages.typed import (
     read_object,
     read_pairs,
 )
+from services.api.http.pages.visits import ApiProblem
 
 _TOLD = re.compile(r'ui\.(wrong|aria)\((?:problem|wrong), "([\w.]+)"\)')
 # Groups of fields, and hidden ones: nothing of theirs can be marked or focused.

@@ -7,8 +7,9 @@ import pytest
 from services.api import app
 from services.api.http.pages.sessions import STALE_SECONDS, OpenSessions
 from services.api.http.pages.visits import shared_reads
-from shared.flow.bus import pressure, standing
-from shared.flow.console import overviews
+from shared.flow.bus import standing
+from shared.flow.bus import standing as pressure
+from shared.flow.console import overview
 from tests.commands import Commands
 from tests.services.api.client import ADMIN
 from tests.services.api.conftest import House
@@ -31,7 +32,7 @@ async def test_twenty_viewers_ask_the_database_little(
     """By a clock of the test: on a slow machine more would be read anew."""
     now = [0.0]
     for name in ("SECONDS", "_COUNTED_SECONDS"):
-        monkeypatch.setattr(overviews, name, 3_600.0)
+        monkeypatch.setattr(overview, name, 3_600.0)
     for module in (pressure, standing):
         monkeypatch.setattr(module, "FRESH_SECONDS", 3_600.0)
     monkeypatch.setattr(app, "shared_reads", lambda: shared_reads(lambda: now[0]))

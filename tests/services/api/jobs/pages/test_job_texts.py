@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from services.api.jobs.pages.job_form import count_reached
-from services.api.jobs.pages.job_words import tell_in_zone
+from services.api.jobs.pages.job_list import tell_in_zone
+from services.api.jobs.pages.making import count_reached
 from services.api.jobs.pages.templates import message_of, notification_of
 
 

@@ -4,7 +4,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from services.api.messages.pages.kinds import KINDS
+from services.api.messages.pages.accounts import KINDS
 from shared.providers import ProviderRules, apns, fcm, http, sandbox, sendgrid, ses, smtp, twilio
 from shared.providers.kinds import kinds_of
 

@@ -1,0 +1,233 @@
+"""`/schedules/due`: what fires next; and `/dead-letters`: occurrences whose last attempt was refused, to be tried again
+or discarded.
+"""
+
+from datetime import timedelta
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+from litestar import Request, Response
+from litestar.params import FromPath
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from services.api.accounts.apps import NAMESPACE, NAMESPACES, namespace_of, namespaces_of
+from services.api.clock.callback_body import CallbackBody, callback_view, redact
+from services.api.clock.schedules import SCHEDULES
+from services.api.http import paging, wire
+from services.api.http.rights import OPERATE_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
+from services.api.http.routes import Parameter, Resource, Route
+from services.api.http.wire import Timestamp, hide
+from shared.domain.clock.occurrences import LOOKED_AT, DeadLetter, ErrorCount, LetterPlace, OccurrenceKind, place_of
+from shared.domain.clock.schedules import Schedule
+from shared.domain.errors import Conflict, NotFound
+from shared.domain.instants import format_instant
+from shared.flow.clock.due import ENOUGH, LAST_WINDOW, DueInstant, DueLooker
+from shared.flow.clock.schedules import ScheduleFlow
+from shared.store import Store
+
+_MOST_SECONDS = int(LAST_WINDOW.total_seconds())
+_WITHIN = Parameter(
+    name="within",
+    description="How many seconds to look ahead at most; by default a day.",
+    schema={"type": "integer", "minimum": 1, "maximum": _MOST_SECONDS, "default": _MOST_SECONDS},
+)
+
+
+class DueInstantView(Struct, frozen=True, kw_only=True):
+    """An instant of the schedule with this key. It fires at `at`: at `due`, or when it is tried again. `attempts` were
+    refused. `kind` is `once`, `series` (of a recurrence) or `asked` (fired by hand)."""
+
+    namespace: str
+    key: str
+    due: Timestamp
+    at: Timestamp
+    attempts: int
+    kind: OccurrenceKind
+
+
+class DueView(Struct, frozen=True, kw_only=True):
+    """The next occurrences as of `as_of`, the first one first: all that are due before `until`."""
+
+    as_of: Timestamp
+    until: Timestamp
+    instants: list[DueInstantView]
+
+
+class DueResource(Resource):
+    """The route of what fires next."""
+
+    def __init__(self, looker: DueLooker) -> None:
+        self._looker = looker
+
+    @Route(
+        "GET", SCHEDULES + "/due", summary=f"Tell what of a namespace fires next: at most {ENOUGH} instants.",
+        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: DueView}, parameters=(NAMESPACES, _WITHIN),
+    )  # fmt: skip
+    async def list_due_instants(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        rule = f"within is an integer from 1 to {_MOST_SECONDS} (seconds)"
+        within = paging.read_integer(request, _WITHIN.name, most=_MOST_SECONDS, default=_MOST_SECONDS, rule=rule)
+        told = await self._looker.look(namespaces_of(request), within=timedelta(seconds=within))
+        instants = [_instant_view(instant) for instant in told.instants]
+        return wire.answer(DueView(as_of=format_instant(told.now), until=format_instant(told.until), instants=instants))
+
+
+def _instant_view(instant: DueInstant) -> DueInstantView:
+    occurrence = instant.occurrence
+    return DueInstantView(
+        namespace=instant.namespace,
+        key=instant.key,
+        due=format_instant(occurrence.due),
+        at=format_instant(occurrence.fires_at),
+        attempts=occurrence.attempts,
+        kind=occurrence.kind,
+    )
+
+
+class DeadLetterView(Struct, frozen=True, kw_only=True):
+    """An instant that was refused to the last attempt; `id` is its message id."""
+
+    id: str
+    namespace: str
+    key: str
+    due: Timestamp
+    died_at: Timestamp
+    attempts: int
+    error: str
+    redacted: bool = False
+
+
+class WholeDeadLetterView(DeadLetterView, frozen=True, kw_only=True):
+    """A dead letter with what a retry would do now: `null` where its schedule is gone, so that it can only be
+    discarded."""
+
+    callback: CallbackBody | None
+
+
+class ErrorCountView(Struct, frozen=True, kw_only=True):
+    """How many of the last dead letters had this error, and when the last of these died."""
+
+    error: str
+    count: int
+    last_died_at: Timestamp
+
+
+def dead_letter_view(letter: DeadLetter, *, personal: bool = True) -> DeadLetterView:
+    """A dead letter as it is shown, without personal data unless `personal`: a target may answer with what it got."""
+    return DeadLetterView(
+        id=letter.id,
+        namespace=letter.namespace,
+        key=letter.key,
+        due=format_instant(letter.due),
+        died_at=format_instant(letter.died_at),
+        attempts=letter.attempts,
+        error=letter.error if personal else hide(letter.error),
+        redacted=not personal,
+    )
+
+
+def whole_view(letter: DeadLetter, schedule: Schedule | None, *, personal: bool) -> WholeDeadLetterView:
+    """A dead letter and the callback of its schedule, if that is there."""
+    callback = None
+    if schedule is not None:
+        told = schedule.definition.callback
+        callback = callback_view(told if personal else redact(told))
+    return WholeDeadLetterView(**asdict(dead_letter_view(letter, personal=personal)), callback=callback)
+
+
+def error_view(counted: ErrorCount, *, personal: bool) -> ErrorCountView:
+    """An error as it is shown, without its text unless `personal`."""
+    return ErrorCountView(
+        error=counted.error if personal else hide(counted.error),
+        count=counted.count,
+        last_died_at=format_instant(counted.last_died_at),
+    )
+
+
+_NAMED = Parameter(name="key", description="Only those of the schedule with this key.", schema={"type": "string"})
+LETTERS = "/dead-letters"
+LETTER = "/dead-letters/{letter_id:str}"
+_route = partial(Route, segments={"letter_id": {"type": "string", "description": "The id of the dead letter."}})
+
+
+class RetryView(Struct, frozen=True):
+    """The dead letter that is tried again."""
+
+    id: str
+
+
+class DeadLettersResource(Resource):
+    """The routes of dead letters."""
+
+    def __init__(self, store: Store, flow: ScheduleFlow) -> None:
+        self._store = store
+        self._flow = flow
+
+    @_route(
+        "GET", LETTERS, summary="List the dead letters of a namespace, the newest first.",
+        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: list[DeadLetterView]}, parameters=(_NAMED, NAMESPACES),
+        paged=True,
+    )  # fmt: skip
+    async def list_dead_letters(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        asked = paging.read_page(request, LetterPlace)
+        letters = await self._store.dead_letters.page(
+            namespaces_of(request), key=paging.first(request, "key"), before=asked.after, limit=asked.limit
+        )
+        headers = paging.links(request, asked, letters, place_of)
+        personal = sees_personal_data(request)
+        return wire.answer([dead_letter_view(letter, personal=personal) for letter in letters], headers=headers)
+
+    @_route(
+        "GET", LETTERS + "/errors",
+        summary=f"Tell what the last {LOOKED_AT:,} dead letters of a namespace died of, the most frequent error first.",
+        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: list[ErrorCountView]}, parameters=(_NAMED, NAMESPACES),
+    )  # fmt: skip
+    async def count_dead_letter_errors(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        counted = await self._store.dead_letters.count_errors(
+            namespaces_of(request), key=paging.first(request, "key"), last=LOOKED_AT
+        )
+        personal = sees_personal_data(request)
+        return wire.answer([error_view(each, personal=personal) for each in counted])
+
+    @_route(
+        "GET", LETTER, summary="Show a dead letter, and what a retry would do now.",
+        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: WholeDeadLetterView}, problems=(HTTPStatus.NOT_FOUND,),
+        parameters=(NAMESPACES,),
+    )  # fmt: skip
+    async def get_dead_letter(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[bytes]:
+        letter = await self._find(namespaces_of(request), letter_id)
+        schedules = await self._store.schedules.many([letter.schedule_id])
+        schedule = schedules.get(letter.schedule_id)
+        return wire.answer(whole_view(letter, schedule, personal=sees_personal_data(request)))
+
+    @_route(
+        "POST", LETTER + "/retry", summary="Try a dead letter again, with what its schedule says now.",
+        act="dead-letter.retry", who=OPERATE_NAMESPACE, answers={HTTPStatus.ACCEPTED: RetryView},
+        problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), parameters=(NAMESPACE,),
+    )  # fmt: skip
+    async def retry_dead_letter(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[bytes]:
+        letter = await self._find(namespace_of(request), letter_id)
+        retried = await self._flow.retry([letter])
+        if retried.underway:
+            raise Conflict("it is being attempted right now: ask again in a moment", field="id", value=letter_id)
+        if not retried.again:
+            raise Conflict("its schedule is gone: it can only be discarded", field="id", value=letter_id)
+        return wire.answer(RetryView(letter.id), HTTPStatus.ACCEPTED)
+
+    @_route(
+        "POST", LETTER + "/discard", summary="Give a dead letter up.",
+        act="dead-letter.discard", who=OPERATE_NAMESPACE,
+        answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
+        parameters=(NAMESPACE,),
+    )  # fmt: skip
+    async def discard_dead_letter(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[None]:
+        letter = await self._find(namespace_of(request), letter_id)
+        await self._store.dead_letters.remove([letter])
+        return wire.empty()
+
+    async def _find(self, namespace: str, letter_id: str) -> DeadLetter:
+        letter = await self._store.dead_letters.get(namespace, letter_id)
+        if letter is None:
+            raise NotFound("there is no dead letter with this id", field="id", value=letter_id)
+        return letter

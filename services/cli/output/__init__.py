@@ -1,1 +1,0 @@
-"""Output of answers: all text is escaped before it reaches the terminal."""
