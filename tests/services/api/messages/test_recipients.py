@@ -134,8 +134,8 @@ async def test_an_address_is_read_as_it_was_sent_or_refused(campaign: Campaign, 
 
 
 async def test_who_has_very_many_is_told_to_ask_again(campaign: Campaign, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "_STEP", 2)
-    monkeypatch.setattr(retention, "_STEPS", 2)
+    monkeypatch.setattr(retention, "_REDACTED_AT_ONCE", 2)
+    monkeypatch.setattr(retention, "_REDACTION_STEPS", 2)
     job = await campaign.made()
     await campaign.plan(job, [5])
     await campaign.note(job, 0, {row: {"to": ANA} for row in range(5)})
