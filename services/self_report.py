@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from services.parts import Parts
 from shared.flow.console.processes import Heartbeat, MinuteCounting
 from shared.runtime.health import ProcessHealth
-from shared.runtime.lifecycle import Component
-from shared.runtime.loop_watch import LoopWatch
+from shared.runtime.lifecycle import Component, LoopWatch
 
 
 def report(parts: Parts, processes: Sequence[str], health: ProcessHealth) -> list[Component]:

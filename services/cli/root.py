@@ -56,28 +56,17 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 """The nouns of a running deployment, each with its sentence in the help."""
 
 _CHAPTERS = {
-    "apps": "services.cli.verbs.accounts",
-    "users": "services.cli.verbs.accounts",
-    "tokens": "services.cli.verbs.accounts",
-    "sessions": "services.cli.verbs.accounts",
-    "namespaces": "services.cli.verbs.accounts",
-    "signing_secrets": "services.cli.verbs.accounts",
-    "events": "services.cli.verbs.jobs",
-    "suppressions": "services.cli.verbs.messages",
-    "topics": "services.cli.verbs.bus",
-    "publish": "services.cli.verbs.bus",
-    "listen": "services.cli.verbs.bus",
-    "dead_letters": "services.cli.verbs.deliveries",
-    "replays": "services.cli.verbs.subscriptions",
-    "minutes": "services.cli.verbs.console",
-    "processes": "services.cli.verbs.console",
-    "queues": "services.cli.verbs.console",
-    "status": "services.cli.verbs.console",
-    "audit": "services.cli.verbs.console",
-    "settings": "services.cli.verbs.console",
-    "completion": "services.cli.verbs.context",
+    "accounts": ("apps", "users", "tokens", "sessions", "namespaces", "signing_secrets"),
+    "jobs": ("events",),
+    "messages": ("suppressions",),
+    "bus": ("topics", "publish", "listen"),
+    "deliveries": ("dead_letters",),
+    "subscriptions": ("replays",),
+    "console": ("minutes", "processes", "queues", "status", "audit", "settings"),
+    "context": ("completion",),
 }
-"""The module of each noun that shares one; the others are in `verbs/<noun>.py`."""
+"""The nouns in a module of `verbs` with another name; every other noun is in the module of its name."""
+_MODULES = {noun: module for module, nouns in _CHAPTERS.items() for noun in nouns}
 
 NOUNS: Mapping[str, str] = {noun: sentence for group in GROUPS.values() for noun, sentence in group.items()}
 
@@ -92,7 +81,7 @@ class CarillonCommand(click.Group):
         if cmd_name not in NOUNS:
             return _find_programs().get(cmd_name)
         name = cmd_name.replace("-", "_")
-        command: click.Command = getattr(import_module(_CHAPTERS.get(name, f"services.cli.verbs.{name}")), name)
+        command: click.Command = getattr(import_module(f"services.cli.verbs.{_MODULES.get(name, name)}"), name)
         return command
 
     def resolve_command(

@@ -1,12 +1,13 @@
-"""Counts the HTTP calls of each namespace that this process has handed to workers and that have not ended.
+"""Hands each kind of callback to its target, a whole group at once.
 
-The count is kept in memory. If it reaches the limit, a query to the store finds which calls have ended, at most four
-times a second. A call whose lease is over no longer counts. So the count needs no message from the workers, and is
-right again after any of them is killed.
+This process publishes to RabbitMQ and Kafka, with confirms. Workers make HTTP calls: the occurrence's lease is moved
+past the call, and a task with its id and token goes to their queue; the worker settles it by that token. The number
+of waiting calls is limited, and so is the number of one namespace's calls in workers' hands. The others stay in the
+store until their turn: one after the other, as fast as calls of that namespace have recently ended.
 
-Calls over the limit get turns later on, one after the other, as fast as calls of that namespace have recently ended. So
-an occurrence comes back about when there is room for it, and thousands that wait for a silent target cost the clock and
-the store little.
+The count of a namespace's calls is kept in memory. If it reaches the limit, a query to the store finds which calls
+have ended, at most four times a second. A call whose lease is over no longer counts. So the count needs no message
+from the workers, and is right again after any of them is killed.
 """
 
 import asyncio

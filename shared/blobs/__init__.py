@@ -67,12 +67,8 @@ class Blobs(Protocol):
         """Begin an upload in parts to this path; return its token. Raises as `write`."""
 
     async def write_part(self, path: str, token: str, number: int, content: bytes) -> str:
-        """Keep the part with this number (from 1); return its version.
-
-        Raises:
-            NotFound: the upload is over or unknown.
-            Invalid, Unavailable: as `write`.
-        """
+        """Keep the part with this number (from 1); return its version. Raises `NotFound` if the upload is over or
+        unknown, and what `write` raises."""
 
     async def join_parts(self, path: str, token: str, parts: Sequence[tuple[int, str]]) -> None:
         """Make the object at the path from these parts, in the order of their numbers, each in this version.
@@ -95,12 +91,8 @@ class Blobs(Protocol):
         Carillon's own API."""
 
     async def make_bucket(self) -> None:
-        """Make Carillon's own bucket if it is missing.
-
-        Raises:
-            Denied: it is missing and may not be made, or may not be looked up.
-            Unavailable: its state is unknown.
-        """
+        """Make Carillon's own bucket if it is missing. Raises `Denied` if it is missing and may not be made, or may not
+        be looked up."""
 
     async def verify(self) -> None:
         """Check that Carillon's own bucket can be read and written. No object is ever visible, and nothing stays

@@ -1,7 +1,16 @@
-"""Permits to put a file into a folder without credentials: a signed URL is valid until it expires.
+"""Blobs in a folder, for the embedded mode: the file of "<bucket>/<key>" is at that path below the folder.
 
-A permit is the HMAC-SHA256 of what it allows. Its key is a secret in the folder that only the folder's owner can read.
-All processes on the folder share it; deleting it revokes all permits.
+    <folder>/carillon/jobs/job-1.csv    an object of the bucket `carillon`
+    <folder>/.partial/…                 files being written; remains of a killed process are removed after a day
+    <folder>/.parts/…                   uploads in parts, removed after a day if not completed
+    <folder>/.upload-secret             signs the URLs of uploads; deleting it revokes all permits
+
+- Links are not followed anywhere in a path, so no path leaves the folder. Only regular files are read.
+- A version is the file's inode, size and time of change, which no program can set back. The file system keeps that time
+  in steps of a few milliseconds: a file that is rewritten in place twice within one step, to the same size, looks the
+  same.
+- Every step opens what it needs, on a thread, and closes it before it returns: a cancellation leaves nothing open, and
+  reading by path sees every replacement.
 """
 
 import asyncio

@@ -1,4 +1,12 @@
-"""Objects that S3 gets in parts: Carillon's own large writes, and uploads whose parts come to any process."""
+"""Blobs in S3, or a server with its protocol: the only place that knows the driver and translates its errors.
+
+- A version is the object's ETag as the server writes it, and every read demands it (`If-Match`).
+- Nothing is connected before it is needed. Missing credentials are looked for again at the next call.
+- The driver repeats requests within the deadline of the call; this module resumes the body of an answer.
+- A large object is written in parts. A failed write is aborted; a killed one leaves invisible parts that are stored, so
+  a bucket should have a lifecycle rule for incomplete uploads.
+- Only S3's oldest checksums are used: many other servers do not know the newer ones.
+"""
 
 import asyncio
 import secrets

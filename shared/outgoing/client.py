@@ -1,4 +1,8 @@
-"""Retry-After (RFC 9110, 10.2.3): how long a server asks to be left alone."""
+"""The HTTP client of a process on aiohttp (`shared.outgoing`).
+
+It connects to exactly the addresses that the guard allows for a name, so a name that changes between a check and its
+use (DNS rebinding) gains nothing. Retry-After (RFC 9110, 10.2.3) says how long a server asks to be left alone.
+"""
 
 import asyncio
 import errno

@@ -77,11 +77,8 @@ class Provider(Protocol):
 
     async def send(self, content: Content, to: str, key: str, before_bytes: BeforeBytes) -> Answer:
         """Send one message. `key` is its id with its attempt, `<message>~<attempt>`. A provider with idempotency keys
-        gets the id; a provider whose callbacks repeat a text of the sender gets the whole key.
-
-        Raises:
-            NotCalled: `before_bytes` refused.
-        """
+        gets the id; a provider whose callbacks repeat a text of the sender gets the whole key. Raises `NotCalled` if
+        `before_bytes` refused."""
 
     async def close(self) -> None:
         """Close the account's connections; calls under way may end as `NotNow` or `CallUnanswered`."""

@@ -76,10 +76,7 @@ class SmtpConnection:
 
     async def hand_over(self, mail: bytes) -> aiosmtplib.SMTPResponse:
         """Send the mail after DATA; return the server's confirmation. The driver sends both in one call, and does not
-        say which of them a reply is about.
-
-        Raises:
-            aiosmtplib.SMTPResponseException: the server answers otherwise.
+        say which of them a reply is about. Raises `aiosmtplib.SMTPResponseException` if the server answers otherwise.
         """
         protocol = self._client.protocol
         if protocol is None:

@@ -58,11 +58,8 @@ _HINTS: dict[str, dict[str, Any]] = {
 
 
 def load(environ: Mapping[str, str], path: str | Path | None = None) -> Settings:
-    """The settings of a process.
-
-    Raises:
-        Misconfigured: the file cannot be read, or a key, a variable or a value is wrong. The error lists all faults.
-    """
+    """The settings of a process. Raises `Misconfigured`, which lists all faults: of the file, of keys, variables and
+    values."""
     faults: list[str] = []
     given = _from_environment(environ, faults)
     if file := path or environ.get(CONFIG):

@@ -1,6 +1,12 @@
-"""Read-only pages as a small ASGI application: what a process shows of itself needs no framework.
+"""The pages for orchestrators, on a separate port: /livez, /readyz and /metrics.
 
-GET returns the page, OPTIONS its methods. Another method is a 405, another path a 404. Extra slashes do no harm.
+- `/livez` fails when a component has died: only a restart helps. (A blocked event loop does not answer at all.)
+- `/readyz` fails while the process starts or drains, or when the check of an indispensable server fails or is late. The
+  body names each failing check, including those of servers that only some work needs. One look serves all requests
+  within a second.
+
+They are a small ASGI application without a framework. GET returns the page, OPTIONS its methods; another method is a
+405, another path a 404. Extra slashes do no harm.
 """
 
 import asyncio

@@ -1,6 +1,20 @@
-"""Sends the head of an HTTP answer together with the first part of its body.
+"""HTTP/1.1 for hostile callers: uvicorn's protocol, with limits on everything that a peer can make the server hold.
 
-uvicorn writes them separately, and each write is a system call and a packet: the most expensive part of a short answer.
+| the peer | the server |
+| --- | --- |
+| sends 64 KiB or over 100 fields before, within or after a body | answers 431 |
+| takes over 10 s for a head | answers 408; only closes if no byte of the head came |
+| sends less than 16 KiB of a body in 30 s | answers 408 |
+| takes less than 16 KiB of an answer in 30 s | cuts the peer off |
+| leaves answers unread, over 64 MiB of them in this server | cuts off the peer that it has waited for longest |
+| pipelines over 16 requests | cuts the peer off |
+| connects while all connections are taken | cuts off the peer that it has waited for longest; without one: 503 |
+
+Time counts only while the server waits for the peer. A refused peer may go on sending for a second or two, unread, so
+that it gets to read the answer.
+
+The head of an answer is sent together with the first part of its body: uvicorn writes them separately, and each write
+is a system call and a packet, the most expensive part of a short answer.
 """
 
 import asyncio

@@ -16,6 +16,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Protocol, runtime_checkable
@@ -23,6 +24,7 @@ from typing import Protocol, runtime_checkable
 import structlog
 
 from shared.runtime.health import Phase, ProcessHealth
+from shared.runtime.metrics import LOOP_LAG, LOOP_LONGEST_STRETCH, LOOP_STRETCH
 from shared.runtime.settings import ShutdownSettings
 
 log = structlog.get_logger(__name__)
@@ -245,3 +247,33 @@ def settle_in() -> None:
             malloc = ctypes.CDLL(None).mallopt
             malloc(_M_MMAP_THRESHOLD, 32 << 20)
             malloc(_M_TRIM_THRESHOLD, 128 << 20)
+
+
+IDLE_SECONDS = 0.1
+BUSY_SECONDS = 0.05
+_BUSY_SHARE = 0.1
+
+
+class LoopWatch(Background):
+    """The component that looks at the loop."""
+
+    def __init__(self) -> None:
+        super().__init__("loop watch", self._watch)
+        self._longest = 0.0
+
+    async def _watch(self, stopping: asyncio.Event) -> None:
+        interval, spent = IDLE_SECONDS, time.thread_time()
+        while not stopping.is_set():
+            began = time.monotonic()
+            await asyncio.sleep(interval)
+            stretch = time.thread_time() - spent
+            spent += stretch
+            self._note(max(0.0, time.monotonic() - began - interval), stretch)
+            interval = BUSY_SECONDS if stretch > _BUSY_SHARE * interval else IDLE_SECONDS
+
+    def _note(self, lag: float, stretch: float) -> None:
+        LOOP_LAG.observe(lag)
+        LOOP_STRETCH.observe(stretch)
+        if stretch > self._longest:
+            self._longest = stretch
+            LOOP_LONGEST_STRETCH.set(stretch)

@@ -17,15 +17,19 @@ A batch goes out like this (`shared/stream/kafka/` has the reasons and the measu
 Every implementation passes `tests/stream`.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+from types import MappingProxyType
 from typing import Protocol
+
+from msgspec import Struct
 
 from shared.domain.clock.callbacks import Outcome, TopicMessage
 from shared.domain.errors import CarillonError
 from shared.domain.jobs.batches import Batch, BatchPart
 from shared.stream.reading import Positions, Ranges, Reader
-from shared.stream.topics import NO_TOPICS, LateRecords, TopicSpec, as_spec, check_keys
 
 __all__ = ["NO_TOPICS", "Aborted", "Lane", "LateRecords", "Stream", "TopicSpec", "as_spec", "check_keys"]
 
@@ -47,12 +51,26 @@ class Lane(Protocol):
     id: str
 
     async def produce(self, batch: Batch, topic: str, records: Sequence[bytes], part: BatchPart) -> None:
-        """Commit the records and the batch's next part in one transaction.
+        """Commit the records and the batch's next part in one transaction. Raises `Aborted` if nothing went out, for
+        certain; `LaneLost` if the outcome is unknown."""
 
-        Raises:
-            Aborted: nothing went out, for certain.
-            LaneLost: the outcome is unknown.
-        """
+
+class TopicSpec(Struct, frozen=True):
+    """How Carillon creates a topic. Records are kept for at least `retention`; `None` leaves that to the server."""
+
+    partitions: int
+    retention: timedelta | None = None
+
+
+NO_TOPICS: Mapping[str, TopicSpec] = MappingProxyType({})
+
+
+class LateRecords(Struct, frozen=True):
+    """Records that are not acknowledged yet; `places` are their indexes in the call. `done` ends after the
+    acknowledgement; if it raises `Unavailable`, the outcome is unknown."""
+
+    places: Sequence[int]
+    done: asyncio.Future[None]
 
 
 class Stream(Ranges, Protocol):
@@ -112,3 +130,14 @@ class Stream(Ranges, Protocol):
     async def ping(self) -> None: ...
 
     async def close(self) -> None: ...
+
+
+def as_spec(topic: int | TopicSpec) -> TopicSpec:
+    """A bare number of partitions becomes a specification."""
+    return topic if isinstance(topic, TopicSpec) else TopicSpec(topic)
+
+
+def check_keys(values: Sequence[bytes], keys: Sequence[bytes] | None) -> None:
+    """Raise `ValueError` if there are keys, but not one per value."""
+    if keys is not None and len(keys) != len(values):
+        raise ValueError(f"{len(keys)} keys for {len(values)} values")

@@ -1,4 +1,11 @@
-"""Ranges of the local log, found by time, and their records."""
+"""The stream as a local log in SQLite for the embedded mode: the same promise without a broker.
+
+The records of a batch's part and its receipt are one SQLite transaction; a batch keeps the receipt of its last part.
+Fencing inserts a row for the lane, and every later transaction of the lane looks for that row. All statements run on
+one thread, so a fence waits for an open transaction. A topic has one partition, and a group one reader at a time. The
+file has an id, so that readers notice another file in its place. Each append to a topic with a retention deletes some
+of its old records.
+"""
 
 import asyncio
 import re

@@ -108,7 +108,7 @@ class Missing:
         if name.partition(".")[0] in {left_out!r}:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Missing())
-import services.api.app, services.cli, services.process, services.worker.service
+import services.api.app, services.cli, services.process, services.worker.consumer
 from services.api.http.documentation import DocumentationResource
 from services.parts import find_parts, find_processes
 find_parts(find_processes())

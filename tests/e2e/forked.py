@@ -25,7 +25,7 @@ _PROGRAM = (
     "services.process",
     "services.api.app",
     "litestar.plugins.pydantic",  # what an app imports when it is made, where pydantic is installed
-    "services.worker.service",
+    "services.worker.consumer",
     "shared.broker.rabbitmq",
     "shared.stream.kafka",
     "shared.blobs.s3",

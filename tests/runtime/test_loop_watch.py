@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.runtime.loop_watch import BUSY_SECONDS, IDLE_SECONDS, LoopWatch
+from shared.runtime.lifecycle import BUSY_SECONDS, IDLE_SECONDS, LoopWatch
 from shared.runtime.metrics import LOOP_LONGEST_STRETCH, REGISTRY
 from tests.waiting import until
 

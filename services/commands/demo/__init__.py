@@ -19,8 +19,6 @@ import click
 from msgspec.structs import replace
 
 from services.commands.demo import acts
-from services.commands.demo import acts as mailing
-from services.commands.demo import acts as pushes
 from services.commands.demo.stage import Victim
 from services.commands.seed import Customer, Seeded, first_steps, headers_of, seed
 from services.embedded import processes
@@ -51,7 +49,7 @@ async def demo(settings: Settings, *, count: int, keep: bool, data_dir: str | No
         logs.set_up(settings.logs, service="demo", out=out)
         victim = Victim(_own(settings, folder, count), folder)
         try:
-            await victim.start(pushes.fault(count))
+            await victim.start(acts.fault(count))
             here, secret = victim.instance, victim.settings.api.proxy_secret
             async with Customer(here.api, headers_of(here.admin, proxy_secret=secret)) as customer:
                 seeded = await _play(customer, victim, count)
@@ -96,7 +94,7 @@ def _own(settings: Settings, folder: Path, count: int) -> Settings:
         settings,
         api=replace(settings.api, port=settings.api.port or processes.free_port()),
         health=replace(settings.health, port=settings.health.port or processes.free_port()),
-        worker=replace(settings.worker, batch_size=pushes.batch_size(count)),
+        worker=replace(settings.worker, batch_size=acts.batch_size(count)),
         providers=replace(
             settings.providers,
             call_seconds=min(settings.providers.call_seconds, _CALL_SECONDS),
@@ -114,14 +112,14 @@ async def _play(customer: Customer, victim: Victim, count: int) -> Seeded | None
     click.echo(f"Carillon is up at {instance.api}, as process {victim.pid}; data in {instance.data}")
 
     click.echo(f"\n1. A push to {count:,} devices, with templates in two locales")
-    seeded = await seed(customer, instance.audience, app=pushes.APP, service=APNS, count=count)
+    seeded = await seed(customer, instance.audience, app=acts.APP, service=APNS, count=count)
     # The stream is a file, which outlives the victim.
     async with open_capabilities(instance, settings, service="demo") as capabilities:
-        if not await pushes.send_pushes(customer, seeded, victim, mailing.FAULT, capabilities.stream):
+        if not await acts.send_pushes(customer, seeded, victim, acts.FAULT, capabilities.stream):
             return None
 
-    click.echo(f"\n2. {mailing.MAILS:,} mails through an account that allows {mailing.RATE:,} a second")
-    if not await mailing.send_mails(customer, victim, seeded.app_id):
+    click.echo(f"\n2. {acts.MAILS:,} mails through an account that allows {acts.RATE:,} a second")
+    if not await acts.send_mails(customer, victim, seeded.app_id):
         return None
 
     click.echo(f"\n3. {acts.EVENTS:,} events on the bus, to a healthy receiver and one that fails at first")

@@ -1,4 +1,7 @@
-"""Counters of the bus in workers."""
+"""A queue whose wake-up is in hand: its lease, its cursor and its subscription.
+
+The process limits the bytes of the events that it holds for all queues together.
+"""
 
 import asyncio
 from collections.abc import Callable, MutableMapping

@@ -167,12 +167,8 @@ class Places:
 
     @asynccontextmanager
     async def place(self, namespace: str, host: str) -> AsyncIterator[None]:
-        """Hold a place for one call.
-
-        Raises:
-            NoRoom: too many calls of this namespace wait.
-            Unavailable: the process stops before a place is free.
-        """
+        """Hold a place for one call. Raises `NoRoom` if too many calls of this namespace wait, `Unavailable` if the
+        process stops before a place is free."""
         if host not in self._waiting.get(namespace, ()) and self._is_free(namespace, host):
             self._take(namespace, host)
         else:

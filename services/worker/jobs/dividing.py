@@ -77,12 +77,8 @@ class Divider:
         self._step_rows = step_rows
 
     async def complete(self, job: Job, size: int) -> AsyncGenerator[None]:
-        """Divide to the end, from the last step; yields after each step, and more often while a file is read.
-
-        Raises:
-            Unavailable: another planner divides now, or a server is away.
-            Invalid: the table or the file cannot be divided.
-        """
+        """Divide to the end, from the last step; yields after each step, and more often while a file is read. Raises
+        `Unavailable` while another planner divides, `Invalid` if the table or the file cannot be divided."""
         step = await self._store.divisions.last_step(job.file_plan_id)
         if step is not None and step.last:
             return

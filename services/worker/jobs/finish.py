@@ -49,12 +49,8 @@ class Grace:
 
     @asynccontextmanager
     async def give(self, job: Job, *, stage: str) -> AsyncIterator[None]:
-        """Work at this stage of the job, which needs its file or its table.
-
-        Raises:
-            Unavailable: the file or the table fails; try again. For a file it is `Denied`, a subclass.
-            Invalid: it has failed for the whole time of grace, or it is wrong in another way.
-        """
+        """Work at this stage of the job, which needs its file or its table. Raises `Unavailable` (`Denied` for a file)
+        to try again, `Invalid` once it has failed for the whole time of grace, or if it is wrong in another way."""
         table = job.table
         try:
             yield

@@ -204,12 +204,8 @@ class AccountPace:
         self._generation = clock.generation
 
     async def reserve(self, wish: Wish) -> Reserved | Wait:
-        """Reserve instants, and room for calls, as far as other holders leave it.
-
-        Raises:
-            PlaceLost: nothing may be sent any more.
-            PlaceYielded: another holder comes first.
-        """
+        """Reserve instants, and room for calls, as far as other holders leave it. Raises `PlaceLost` if nothing may be
+        sent any more, `PlaceYielded` if another holder comes first."""
         for _ in range(_TRIES):
             got = await self._reserve_once(wish)
             if got is not None:

@@ -66,12 +66,8 @@ class Mailings:
         self._mailings: LRUCache[tuple[str, int], MessagesOfJob] = LRUCache(_REMEMBERED_JOBS)
 
     async def prepare(self, job_key: str) -> MessagesOfJob:
-        """The messages of this job.
-
-        Raises:
-            Invalid: its file or its table cannot be read any more.
-            Unavailable: the job is gone or of another kind, or a server is away.
-        """
+        """The messages of this job. Raises `Invalid` if its file or its table cannot be read any more, `Unavailable` if
+        the job is gone or of another kind."""
         resending = await self._store.message_jobs.get_resending(job_key)
         known = self._mailings.get((job_key, resending.round))
         if known is None:

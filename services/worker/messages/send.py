@@ -1,7 +1,16 @@
-"""Feeding a credential while one of its batches is still being sent, so that the next one is prepared meanwhile.
+"""The sender of messages: sends the due messages of one batch, by its job's credential.
 
-It runs beside the sending: a broker that does not answer delays no batch, and failures are tried again when the batch
-ends.
+    find ──> take ──> recover ──> gate ──> read ──> screen ──> dispatch ──> settle ──> feed
+                                   └──────────> put back <───────┘
+
+The ledger says which messages were sent, so any worker may leave or continue a batch: no recipient is called twice
+unless the policy for `unknown` messages says so. Recovery comes first, whatever the job's status: a batch with an owner
+may have messages with an unknown result. The batch returns to its plan if some messages are to be called later, and is
+settled when none is left.
+
+While a batch is being sent, its credential is fed, so that the next batch is prepared meanwhile. This runs beside the
+sending: a broker that does not answer delays no batch, and failures are tried again when the batch ends. A dry run
+calls no provider and only writes the counts.
 """
 
 import asyncio

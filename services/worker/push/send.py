@@ -1,4 +1,14 @@
-"""The sending of one job, prepared once for all its batches: the renderer of its records, and their topic."""
+"""The sender of push: sends one batch.
+
+    find ──> recover ──> gate ──> read ──> render ──> take ──> produce ──> settle ──> feed
+                          └<───────────── advance, after a part of the batch ───┘
+
+Recovery comes first, whatever the job's status: a batch with an owner may be sent already. Reading and rendering come
+before the take, so that a transaction is short. Three lines guarantee exactly once: the take (a compare-and-set that
+names the lane), the transaction (records and receipt as one), and recovery (fence, then look).
+
+The renderer of a job's records and their topic are prepared once for all its batches.
+"""
 
 import time
 from collections.abc import Iterator

@@ -7,7 +7,7 @@ at all, so the marker says what became of the records.
 `recover` first fences the batch's owner: it starts a producer with the owner's transactional id, which aborts the open
 transaction and makes every later commit of the owner fail. Only then it reads the marker. Before fencing, a marker may
 be late (6 of 40 reads right after a commit); after fencing it never was, on Kafka 4.0 and later. `verify` checks the
-version, how long the brokers keep markers, and which topics can lose them (`durability.py`).
+version, how long the brokers keep markers, and which topics can lose them (`cluster.py`).
 
 A lane is abandoned unless its transaction ended in a confirmed commit or abort: a commit that was given up after two
 seconds still happened later. Its id is never used again, because a producer that starts with it after the fencing
@@ -101,11 +101,8 @@ class KafkaStream:
 
     @classmethod
     def open(cls, url: str, *, tls: TlsSettings = NO_FILES, **options: object) -> Self:
-        """Open `kafka://host:port[,host:port…]` or `kafka+ssl://` (see `KafkaServers`).
-
-        Raises:
-            Invalid: the URL names no server, or the TLS files cannot be used.
-        """
+        """Open `kafka://host:port[,host:port…]` or `kafka+ssl://` (see `KafkaServers`). Raises `Invalid` if the URL
+        names no server, or the TLS files cannot be used."""
         return cls(KafkaServers.read(url, tls), **options)  # type: ignore[arg-type]  # the constructor names them
 
     @property

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from random import Random
@@ -37,7 +38,7 @@ class Failure(AssertionError):
 
 
 class Run(Struct, frozen=True):
-    """What a seed came to."""
+    """The choices and the steps of a seed."""
 
     choices: int
     weather: Any
@@ -57,8 +58,8 @@ class Troubles(Struct, frozen=True, kw_only=True):
         return rate > 0 and chance.random() < rate
 
 
-class SimulatedWorld:
-    """What a model adds: how it begins, its choices, its promises, and its rest."""
+class SimulatedWorld(ABC):
+    """A world of a model, which adds its beginning, its choices, its promises, and its rest."""
 
     promises: Any
     slots = 2
@@ -87,14 +88,14 @@ class SimulatedWorld:
                 self._end()
         return Run(simulation.choices, self.weather, list(simulation.trace))
 
-    def _begin(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _begin(self) -> None: ...
 
-    def _choose(self) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def _choose(self) -> bool: ...
 
-    def _rest(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _rest(self) -> None: ...
 
     async def _finish(self) -> None:
         self._finished = asyncio.get_running_loop().create_future()
@@ -125,8 +126,8 @@ class SimulatedWorld:
 
 
 class Mutant(NamedTuple):
-    """What is broken; the promises of which one breaks first; how it is broken (target, name, other value); and a seed
-    that shows it, in the weather that it draws or in this one."""
+    """A fault: its name; the promises of which one breaks first; the changes that make it (target, name, other value);
+    and a seed that shows it, in the weather that it draws or in this one."""
 
     world: Callable[..., SimulatedWorld]
     what: str

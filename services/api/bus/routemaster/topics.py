@@ -76,7 +76,7 @@ class OwnerNames:
         ids = [namespace.removeprefix(_TOKEN) for namespace in wanted if namespace.startswith(_TOKEN)]
         names = await self._store.tokens.names(ids)
         called = {namespace: _call(show_owner(namespace, caller), names) for namespace in wanted}
-        # What several tokens share, or nobody has any more, is called by itself.
+        # A namespace that several tokens share, or that no token has any more, is called by its own name.
         return called | {caller.namespace: shown_by(request)}
 
 

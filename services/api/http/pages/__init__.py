@@ -3,12 +3,10 @@
     sessions   who is looking: a session's cookie, or the person whom a trusted proxy names
     inner      asks the API's own routes, in this process, as that person
     typed      what was typed and chosen in a form, as the API takes it
-    apps       the apps that a page lets its reader choose from
-    namespaces the same of namespaces
+    namespaces the apps and the namespaces that a page lets its reader choose from
     routes     `PageRoute` and `FormRoute`: a page, and what a form on it does
-    frame      navigation, problems, and what a refresh answers
-    html       templates, answers in HTML, styles, scripts and icons
-    doors      signing in and out
+    frame      navigation, problems, refreshes, and signing in and out
+    html       templates, answers in HTML, styles, scripts and icons, and how values are written
     pictures   charts as SVG, drawn here, so that they need no script
 
 **A page is a caller of the API like any other.** It reads by GET routes and acts by the others. So it shows nothing
