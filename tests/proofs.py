@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from tests.stack.places import CHECKOUT
 
+_RUN_SECONDS = 5_400
+
 
 def read_proofs() -> dict[str, dict[str, list[str]]]:
     """By subject and by mechanism, the paths below `tests` of what proves it."""
@@ -23,7 +25,7 @@ def main(name: str, words: Sequence[str]) -> int:
         print(*(f"  {subject}: {', '.join(names)}" for subject, names in proofs.items()), sep="\n")
         return 2 if name else 0
     pytest = [sys.executable, "-m", "pytest", "-n", "auto", "--max-worker-restart=5", "--timeout=180", *paths, *words]
-    return subprocess.run(pytest, cwd=CHECKOUT, check=False).returncode
+    return subprocess.run(pytest, cwd=CHECKOUT, check=False, timeout=_RUN_SECONDS).returncode
 
 
 if __name__ == "__main__":
