@@ -23,7 +23,7 @@ DEV_READY := .venv/.dev-ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo up deps test test-all test-fast storm mutants record lint bench bench-large docs screenshots stack stack-down clean lock
+.PHONY: help demo up deps test test-all test-fast test-of storm mutants record lint bench bench-large docs screenshots stack stack-down clean lock
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -46,6 +46,9 @@ test-all: deps ## Run all other tests but storms: an hour; what fails runs once 
 
 test-fast: $(DEV_READY) ## Run those tests of the gate that need no server
 	timeout --kill-after=60 $(GATE_SECONDS) $(PYTEST) -n auto --tier=gate --timeout=60 -m "not native" $(ARGS)
+
+test-of: deps ## Run the tests that prove one mechanism, in all tiers but storms (PROOF=sender; without it: list all)
+	@$(RUN) tests.proofs "$(PROOF)" $(ARGS)
 
 storm: deps ## Attack the API, simulate push, messages and the bus, kill processes: ten minutes each (ARGS="--seconds=60 --seed=7")
 	$(PYTEST) -n0 -s --storm $(STORMS) $(ARGS)

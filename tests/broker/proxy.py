@@ -7,13 +7,15 @@ from contextlib import asynccontextmanager, suppress
 
 class SilencableProxy:
     """Forwards TCP connections on a port of its own to one server. While it is `silent`, it forwards nothing; while it
-    is `mute`, nothing that the server says. `swallowed` counts the bytes that it has not forwarded."""
+    is `mute`, nothing that the server says. `swallowed` counts the bytes that it has not forwarded. It falls silent
+    when a client says its `last_words`."""
 
     def __init__(self, host: str, port: int) -> None:
         self.port = 0
         self.silent = False
         self.mute = False
         self.swallowed = 0
+        self.last_words = b""
         self._target = (host, port)
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: list[asyncio.StreamWriter] = []
@@ -47,6 +49,7 @@ class SilencableProxy:
     async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, answers: bool) -> None:
         with suppress(ConnectionError):
             while data := await source.read(65536):
+                self.silent = self.silent or bool(self.last_words and self.last_words in data)
                 if self.silent or (self.mute and answers):
                     self.swallowed += len(data)
                 else:

@@ -6,17 +6,14 @@ Every event comes at least once; a delivery has one id and one body on every att
 import asyncio
 import signal
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 
 from shared.domain.bus.subscriptions import EventSubscription
-from shared.flow.bus.waking import Waker
 from tests.e2e import callees
 from tests.e2e.house import House
-from tests.receivers import receiver
-from tests.services.worker.bus.delivering import LEASE, Delivering
+from tests.services.worker.bus.delivering import Delivering
 from tests.tiers import and_rarely
 from tests.waiting import until
 
@@ -37,14 +34,6 @@ ENVIRONMENT = {
     "CARILLON_BUS_CALL_SECONDS": "2",
 }
 QUEUES, EVENTS = 6, 40
-
-
-@pytest.fixture
-async def bus(house: House, tmp_path: Path) -> AsyncIterator[Delivering]:
-    given = house.capabilities
-    async with receiver(tmp_path / "arrivals") as at:
-        waker = Waker(given.store, given.broker, given.time, handed_for=LEASE / 5)
-        yield Delivering(given.store, given.time, waker, given.key_ring, at)
 
 
 async def publish_some(bus: Delivering, subscriptions: Sequence[EventSubscription], first: int = 0) -> None:

@@ -4,9 +4,8 @@ itself, and no event is lost or comes in two deliveries."""
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -14,29 +13,19 @@ from services.embedded.processes import free_port
 from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus, SubscriptionWish
 from shared.domain.bus.wake_ups import FAR_AHEAD
 from shared.flow.bus.upkeep import BusRetention
-from shared.flow.bus.waking import Waker
 from shared.runtime.settings import BusSettings
 from tests.chaos.test_deliver import ENVIRONMENT
 from tests.e2e.house import House, Process
 from tests.e2e.test_over_http import Customer
 from tests.e2e.test_routemaster import ON_BUS, ROOT_KEY, BusClient
 from tests.flow.bus.test_retention import Later
-from tests.receivers import receiver
-from tests.services.worker.bus.delivering import LEASE, NAMESPACE, Delivering
+from tests.services.worker.bus.delivering import NAMESPACE, Delivering
 from tests.waiting import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
 EVENTS = ("0", "1", "2")
 LATE = timedelta(minutes=61)
-
-
-@pytest.fixture
-async def bus(house: House, tmp_path: Path) -> AsyncIterator[Delivering]:
-    given = house.capabilities
-    async with receiver(tmp_path / "arrivals") as at:
-        waker = Waker(given.store, given.broker, given.time, handed_for=LEASE / 5)
-        yield Delivering(given.store, given.time, waker, given.key_ring, at)
 
 
 class Subscriber:

@@ -405,7 +405,7 @@ async def test_a_schedule_that_fails_shows_its_next_try(
     before = await shown(house, f"/schedules/{key}")
     assert "next_try_at" not in before
     (pending,) = await house.store.occurrences.find_upcoming(owner_of(schedule_id(f"user:{ADMIN}", key)), 2)
-    now = datetime.now(UTC).replace(microsecond=0)
+    now = datetime.now(UTC).replace(second=30, microsecond=0)  # at a whole minute no seconds are shown
     at, due = now + timedelta(minutes=5), now - timedelta(minutes=1)
     failed = once(pending.owner, pending.generation, due, accepted_at=due, kind=kind)
     await house.store.occurrences.add([replace(failed, fires_at=at, visible_at=at, attempts=1)])

@@ -54,3 +54,9 @@ def hasty(house: House) -> None:
     """After some seconds of silence another process takes over what one has in hand. A slow machine is silent too, so
     nothing that such a test asserts may depend on who did what."""
     house.environment |= HASTE
+
+
+@pytest.fixture
+def lingering(house: House) -> None:
+    """What a killed process has locked stays locked for 15 seconds, as in MongoDB for up to a minute."""
+    house.session_seconds = 15.0

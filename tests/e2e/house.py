@@ -111,6 +111,8 @@ class House:
         self.push_database = push_database
         self._processes: list[Process] = []
         self._numbers = itertools.count()
+        self.session_seconds = float(os.environ.get("CARILLON_TEST_SESSION_SECONDS", "0"))
+        self._endings: list[asyncio.Task[None]] = []
 
     def new_app(self) -> None:
         """Go on with another app, which has no devices yet."""
@@ -134,10 +136,17 @@ class House:
         return process
 
     async def kill(self, process: Process) -> None:
-        """SIGKILL, wherever the process is. The stand-in for MongoDB holds up everybody for a transaction that a dead
-        client left open, so all sessions are ended; MongoDB does that by itself."""
+        """SIGKILL, wherever the process is. The stand-in for MongoDB locks for ever what a dead client wrote in an open
+        transaction; MongoDB for up to a minute. So all sessions are ended, after `session_seconds`."""
         process.send(signal.SIGKILL)
         assert await process.gone() == -signal.SIGKILL, process.log
+        if self.session_seconds:
+            self._endings.append(asyncio.create_task(self._end_sessions_later()))
+        else:
+            await asyncio.to_thread(self._end_sessions)
+
+    async def _end_sessions_later(self) -> None:
+        await asyncio.sleep(self.session_seconds)
         await asyncio.to_thread(self._end_sessions)
 
     def _end_sessions(self) -> None:
@@ -287,6 +296,10 @@ class House:
 
     async def end(self) -> None:
         await asyncio.gather(*(process.end() for process in self._processes))
+        for ending in self._endings:
+            ending.cancel()
+        if self._endings:
+            await asyncio.to_thread(self._end_sessions)
 
 
 async def _once(content: bytes) -> AsyncIterator[bytes]:

@@ -129,7 +129,7 @@ MUTANTS = {
         "TWICE UNTRUE",
         (ModelStream, "_start_lane", flaws.start_no_lane),
         (ModelLane, "_transact", flaws.start_and_transact),
-        seed=33,
+        seed=534,
         weather=_COMMITS,
     ),
     "greedy feed": _mutant(

@@ -1,10 +1,8 @@
 """Dry runs: all is read and judged as ever, and nobody is called."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import pytest
-import pytest_asyncio
 
 from services.parts.messages.common import MessagesPart
 from shared.domain.errors import Conflict
@@ -15,18 +13,9 @@ from shared.domain.messages.ledger import MessageState
 from shared.domain.messages.suppressions import SuppressionCause, suppress_address
 from shared.runtime import faults
 from shared.store.messages.credentials import Credentials
-from tests.providers.fakes import FakeProcess, fake_process
-from tests.providers.rules import Rule
 from tests.services.worker.messages.post import Post
 
 pytestmark = [pytest.mark.sending, pytest.mark.native]
-
-
-@pytest_asyncio.fixture
-async def fake() -> AsyncIterator[FakeProcess]:
-    async with fake_process("http_fake") as running:
-        await running.answer(always=Rule(status=202))
-        yield running
 
 
 async def test_it_counts_what_would_be_sent_and_writes_nothing(post: Post) -> None:

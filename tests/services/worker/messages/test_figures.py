@@ -1,10 +1,9 @@
 """What workers and schedulers tell of messages at `/metrics`."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 
 import pytest
-import pytest_asyncio
 
 from services.parts.messages.common import MessagesPart
 from shared.domain.jobs.jobs import Job
@@ -13,19 +12,11 @@ from shared.domain.messages.ledger import Message, MessageState, entry_id, write
 from shared.flow.messages.figures import CredentialGauges
 from shared.runtime.metrics import REGISTRY
 from shared.store.messages.ledger import EntryChange
-from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import Post
 from tests.waiting import until
 
 pytestmark = [pytest.mark.sending, pytest.mark.native]
-
-
-@pytest_asyncio.fixture
-async def fake() -> AsyncIterator[FakeProcess]:
-    async with fake_process("http_fake") as running:
-        await running.answer(always=Rule(status=202))
-        yield running
 
 
 def read(name: str, **labels: str) -> float:

@@ -1,26 +1,15 @@
 """What bounds a credential, as its workers tell while they send."""
 
-from collections.abc import AsyncIterator
-
 import pytest
-import pytest_asyncio
 
 from shared.domain.messages.credentials import Credential, CredentialStanding
 from shared.domain.messages.pacing import Limit
 from shared.flow.messages.figures import CredentialFigures
-from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import Post
 from tests.waiting import until
 
 pytestmark = [pytest.mark.sending, pytest.mark.native]
-
-
-@pytest_asyncio.fixture
-async def fake() -> AsyncIterator[FakeProcess]:
-    async with fake_process("http_fake") as running:
-        await running.answer(always=Rule(status=202))
-        yield running
 
 
 async def standing(post: Post, credential: Credential) -> CredentialStanding:

@@ -14,20 +14,13 @@ from shared.domain.jobs.mails import Mailing
 from shared.domain.messages.credentials import CredentialStatus
 from shared.domain.messages.jobs import Halt
 from shared.flow.messages.halting import RejectionMails
-from tests.providers.fakes import FakeProcess, fake_process
+from tests.providers.fakes import FakeProcess
 from tests.providers.rules import Rule
 from tests.providers.sinks import SmtpSink, smtp
 from tests.services.worker.messages.post import SECRET, Post, post_office
 from tests.waiting import until
 
 pytestmark = [pytest.mark.sending, pytest.mark.native]
-
-
-@pytest_asyncio.fixture
-async def fake() -> AsyncIterator[FakeProcess]:
-    async with fake_process("http_fake") as running:
-        await running.answer(always=Rule(status=202))
-        yield running
 
 
 @pytest_asyncio.fixture
