@@ -35,7 +35,7 @@ LATER = {
     "later": "the mark itself says why",
     "mutants": "checks the model, and not the product",
     "real_mongodb": "needs a MongoDB that CARILLON_TEST_MONGO_URL names, and is skipped without",
-    "recorded": "records what the product does; in the gate once ten recordings agreed",
+    "repeats": "a page or a command with more inputs; the gate has it in tests/recorded",
     "secure": "servers over TLS, with certificates that are exchanged",
     "sending": "paced sending; the models and domain/messages have it in virtual time",
     "upgrade": "processes of the last release beside those of this version",
@@ -51,6 +51,7 @@ LATER_MARKS = {
 OTHER_MARKS = {
     "native": "needs a server of the native stack; what uses the fixture `stack` has it by itself",
     "proof": "proves a promise of the README, so the gate has it whatever marks its module has",
+    "recorded": "compares what the product does with tests/recorded/answers",
     "storm": "a long attack, which `make storm` makes",
 }
 

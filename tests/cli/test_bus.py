@@ -21,7 +21,7 @@ from tests.store.bus.made_subscriptions import NOON, made
 
 __all__ = ["bus"]
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.repeats, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 ORDER = '{"type": "create", "url": "https://shop.example.com/orders/1"}'
 BAD = '{"type": "No", "url": "https://shop.example.com/orders/1"}'

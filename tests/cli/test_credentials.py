@@ -7,7 +7,7 @@ import pytest
 from tests.cli.conftest import Document, Program
 from tests.services.api.conftest import House
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.repeats, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 ONE = "/apps/{appId}/credentials/{credentialId}"
 

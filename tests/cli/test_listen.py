@@ -80,6 +80,7 @@ async def test_a_local_program_gets_what_the_receiver_gets_and_nothing_changes(c
         verify_webhook(copy.headers, copy.body.encode(), SECRET)
 
 
+@pytest.mark.slow
 async def test_numbers_go_on_and_are_shown_as_they_were_published(cli: Program, logged: Logged) -> None:
     bus, subscription = logged.delivered.bus, await subscribe(logged)
     receiver, key = bus.receiver, subscription.key

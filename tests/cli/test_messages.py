@@ -14,7 +14,7 @@ from tests.services.api.conftest import House
 from tests.services.api.messages.campaign import Campaign
 from tests.services.api.messages.conftest import Desk
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.repeats, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 HINT = "1 job of messages has begun and has not ended; its waiting messages are not searched.\n"
 PLAY = ("credentials", "create", "play", "--kind", "sandbox", "--test-recipient", "ana@example.com")

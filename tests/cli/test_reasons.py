@@ -11,7 +11,7 @@ from tests.cli.conftest import Program
 from tests.cli.terminals import Terminal, nothing
 from tests.services.api.conftest import House
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.repeats, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

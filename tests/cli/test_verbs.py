@@ -19,7 +19,7 @@ from tests.cli.conftest import Document, Program
 from tests.services.api.client import ADMIN
 from tests.services.api.conftest import House
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.repeats, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 APP = "/apps/{appId}"
 JOBS = APP + "/jobs"

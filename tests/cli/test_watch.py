@@ -40,6 +40,7 @@ async def test_a_pipe_gets_a_line_a_look_and_stdout_the_job(cli: Program, house:
     assert ended.code == 0
 
 
+@pytest.mark.slow
 async def test_a_list_that_is_watched_is_drawn_again_in_its_place(cli: Program, house: House) -> None:
     app_id, job_id = await begin_job(house)
     terminal = Terminal(cli, "jobs", "list", "--watch", "--app", app_id)
@@ -50,6 +51,7 @@ async def test_a_list_that_is_watched_is_drawn_again_in_its_place(cli: Program, 
     assert "\x1b[2A" in terminal.seen, "above are a head and a row"
 
 
+@pytest.mark.slow
 async def test_elsewhere_a_watched_list_has_a_line_for_what_changed(cli: Program, house: House) -> None:
     app_id, job_id = await begin_job(house)
     async with cli.running("jobs", "list", "--watch", "--app", app_id, "--json") as running:
@@ -62,6 +64,7 @@ async def test_elsewhere_a_watched_list_has_a_line_for_what_changed(cli: Program
     assert (ended.code, ended.out) == (130, "")
 
 
+@pytest.mark.slow
 async def test_a_status_that_is_watched_goes_on(cli: Program) -> None:
     async with cli.running("status", "--watch") as running:
         said = [await running.line() for _ in range(2)]
@@ -82,6 +85,7 @@ async def test_nothing_but_the_whole_is_all_of_it(cli: Program, house: House) ->
     assert "99.9% of 100,000 devices" in ended.out
 
 
+@pytest.mark.slow
 async def test_a_job_is_watched_from_its_making(cli: Program, house: House) -> None:
     app_id = await house.app_with_template()
     async with cli.running("jobs", "create", "--app", app_id, "--template", "like", "--watch") as running:
@@ -92,6 +96,7 @@ async def test_a_job_is_watched_from_its_making(cli: Program, house: House) -> N
     assert (ended.code, job["id"] in ended.out) == (0, True)
 
 
+@pytest.mark.slow
 async def test_a_terminal_gets_a_bar_that_stays_where_it_is(cli: Program, house: House) -> None:
     app_id, job_id = await begin_job(house)
     terminal = Terminal(cli, "jobs", "watch", job_id, "--app", app_id)

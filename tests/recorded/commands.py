@@ -88,14 +88,15 @@ def _takes_utc(words: tuple[str, ...]) -> bool:
     return any("--utc" in each.opts for each in command.params)
 
 
-def helps(command: click.Command = main, words: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+def helps(
+    command: click.Command = main, name: str = "carillon", parent: click.Context | None = None
+) -> Iterator[tuple[str, str]]:
     """The help of every command and verb."""
-    context = click.Context(
-        command, info_name=" ".join(("carillon", *words)), terminal_width=100, max_content_width=100
-    )
-    yield f"cli/help/{'_'.join(('carillon', *words))}.txt", command.get_help(context)
+    keys = ["-h", "--help"]
+    context = click.Context(command, parent, name, terminal_width=100, max_content_width=100, help_option_names=keys)
+    yield f"cli/help/{context.command_path.replace(' ', '_')}.txt", command.get_help(context)
     if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            found = command.get_command(context, name)
+        for verb in command.list_commands(context):
+            found = command.get_command(context, verb)
             assert found is not None
-            yield from helps(found, (*words, name))
+            yield from helps(found, verb, context)

@@ -4,11 +4,12 @@ out here as a real one sends them."""
 from typing import Any, cast
 
 import pytest
+from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import BulkWriteError, InvalidOperation, OperationFailure, WriteConcernError, WriteError
 
 from shared.domain.errors import Unavailable, Unserved
-from shared.store.documents import Document, insert_new, translate_errors
+from shared.store.documents import Aggregate, Document, insert_new, translate_errors
 
 STEPPED_DOWN = {"code": 11602, "errmsg": "operation was interrupted"}
 NOT_PRIMARY = {"index": 1, "code": 10107, "errmsg": "not primary"}
@@ -92,3 +93,19 @@ async def test_other_failures_are_ours_and_tell_nothing_that_is_stored(error: Ex
 
 async def test_keys_that_are_taken_are_told_by_their_places() -> None:
     assert await insert(bulk([DUPLICATE, {**DUPLICATE, "index": 0}], [])) == {0, 2}
+
+
+class Things(Aggregate):
+    async def read(self, error: Exception) -> None:
+        raise error
+
+    async def read_in(self, error: Exception, *, session: AsyncClientSession | None) -> None:
+        raise error
+
+
+async def test_only_a_method_in_a_callers_transaction_shows_the_drivers_errors_which_say_whether_to_repeat_it() -> None:
+    conflict = OperationFailure("WriteConflict", 112)
+    with pytest.raises(Unavailable):
+        await Things().read(conflict)
+    with pytest.raises(OperationFailure):
+        await Things().read_in(conflict, session=None)

@@ -10,7 +10,7 @@ from tests.services.api.conftest import House
 from tests.services.api.http.pages.browser import Browser, tags_of, text_of
 from tests.services.api.http.pages.test_sessions import is_open, signed_in
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.repeats, pytest.mark.asyncio(loop_scope="module")]
 
 HOSTILE = "<script>alert(1)</script>"
 

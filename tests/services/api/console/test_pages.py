@@ -22,7 +22,7 @@ from tests.services.api.http.pages.test_sessions import signed_in
 from tests.store.made import a_job
 from tests.waiting import until
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.repeats, pytest.mark.asyncio(loop_scope="module")]
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 

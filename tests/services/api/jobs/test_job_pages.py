@@ -19,7 +19,7 @@ from tests.services.api.conftest import House
 from tests.services.api.jobs.seen import Seen, look, press
 from tests.services.api.jobs.test_batches import NOON, job_with_batches, settle
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.repeats, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}"
 SECOND, HOUR = 10**9, 3_600 * 10**9

@@ -7,7 +7,7 @@ import pytest
 from tests.services.api.conftest import House
 from tests.services.api.jobs.pages.filled import Shown, look, send_form, viewer_of
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.repeats, pytest.mark.asyncio(loop_scope="module")]
 
 
 async def test_an_app_is_made_changed_and_deleted(house: House) -> None:

@@ -10,7 +10,7 @@ from shared.domain.clock.schedules import schedule_id
 from tests.services.api.clock.pages.seen import Seen, fill, look, person
 from tests.services.api.conftest import House
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.repeats, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 DIED = datetime(2026, 1, 1, tzinfo=UTC)
 REFUSED, GONE = "HTTP 500: <marquee>locked</marquee>", "HTTP 410"

@@ -15,7 +15,7 @@ from tests.services.api.clock.pages.seen import Seen, fill, look, person
 from tests.services.api.conftest import House
 from tests.services.api.http.pages.browser import Browser, text_of
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.repeats, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 HOSTILE = "<marquee>x</marquee>"
 CALLBACK: dict[str, Any] = {

@@ -17,7 +17,7 @@ from shared.domain.console.bulk_actions import RunBulkAction
 from tests.services.api.clock.pages.seen import Seen, fill, look, person
 from tests.services.api.conftest import House
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.repeats, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 SCHEDULE: dict[str, Any] = {"every": 3600, "callback": {"type": "rabbitmq", "data": {"queue": "orders", "payload": 1}}}
 PAUSE = {"act": "schedule.pause", "prefix": "order."}

@@ -12,7 +12,7 @@ from tests.services.api.client import Reply
 from tests.services.api.conftest import House
 from tests.services.api.jobs.pages.filled import Shown, look, send_file, send_form, viewer_of
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.repeats, pytest.mark.asyncio(loop_scope="module")]
 
 
 def typed(app_id: str, **changes: Any) -> dict[str, Any]:

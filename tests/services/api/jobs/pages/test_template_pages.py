@@ -5,7 +5,7 @@ import pytest
 from tests.services.api.conftest import House
 from tests.services.api.jobs.pages.filled import Shown, look, send_form, viewer_of
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.repeats, pytest.mark.asyncio(loop_scope="module")]
 
 HOSTILE = '<script>alert(1)</script>/"&'
 

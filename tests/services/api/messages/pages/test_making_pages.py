@@ -17,7 +17,7 @@ from tests.services.api.messages.pages.sheets import Sheet, read_sheet
 from tests.services.api.messages.test_preview import make_table
 from tests.stack import Endpoints
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.repeats, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 PEOPLE = b"Recipient,Name\nana@example.com,Ana\nbob@example.com,Bob\nana@example.com,Ana\n"
 

@@ -16,7 +16,7 @@ from tests.services.api.messages.campaign import Campaign, campaign_at
 from tests.services.api.messages.conftest import Desk
 from tests.services.api.messages.pages.sheets import look, read_sheet, send
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+pytestmark = [pytest.mark.repeats, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 HOSTILE = "<script>alert('x')</script>"
 DEEP = '{"a":' * 5_000
