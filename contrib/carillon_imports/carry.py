@@ -22,8 +22,7 @@ from carillon_imports.report import (
     digest,
     verdict,
 )
-from services import connections
-from services.connections import Capabilities
+from services.wiring.servers import Servers
 from shared.domain.errors import Refused
 from shared.runtime import logs
 from shared.runtime.private import without_secrets
@@ -198,8 +197,8 @@ class ImportOptions(Struct, frozen=True, kw_only=True):
     record: TextIO | None = None
 
 
-Bring = Callable[[Capabilities], Awaitable[ImportTally]]
-"""Imports with these capabilities."""
+Bring = Callable[[Servers], Awaitable[ImportTally]]
+"""Imports with these servers."""
 
 
 async def import_and_tell(
@@ -208,11 +207,11 @@ async def import_and_tell(
     """Import, and print the report about these tables of `source`, a URL; returns the exit code. Raises `Refused` if
     something was skipped despite `strict`."""
     logs.set_up(settings.logs, service="import")
-    capabilities = connections.Capabilities(settings, service="import")
+    servers = Servers(settings, service="import")
     try:
-        tally = await bring(capabilities)
+        tally = await bring(servers)
     finally:
-        await capabilities.close()
+        await servers.close()
     which = without_secrets(source)
     title = f"What would come from {which}; nothing was written:" if options.dry_run else f"From {which}:"
     click.echo(f"{title}\n\n{tally.text(tables)}")

@@ -17,8 +17,9 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from services.api.http.openapi import document
-from services.connections import Capabilities
-from services.parts import Parts
+from services.wiring.api import build_resources
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
 from shared.runtime.configuration import list_settings, load
 from shared.runtime.settings import Settings
 
@@ -111,8 +112,8 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 def _read_document() -> dict[str, Any]:
     if not _document:
-        parts = Parts(Capabilities(load({}), service="docs"), ["api"])
-        resources = [resource for part in parts for resource in part.resources()]
+        servers = Servers(load({}), service="docs")
+        resources = build_resources(Rooms(servers))
         handlers = [(handler, type(resource).__module__) for resource in resources for handler in resource.handlers()]
         for handler, module in handlers:
             room = next(room for room in _SUBJECTS if f"{module}.".startswith(f"services.api.{room}."))

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from services.cli.contexts import DATA_FOLDER
 from services.cli.options import Count, Decorate
 from services.commands.rules import print_rules
-from services.parts import find_processes
+from services.wiring import PROCESSES
 from shared.domain.errors import CarillonError, Invalid
 from shared.domain.push.records import APNS, SERVICES
 from shared.runtime import configuration, lifecycle
@@ -77,23 +77,23 @@ def _add_service(name: str, services: Sequence[str], sentence: str) -> None:
     @click.pass_context
     def command(context: click.Context) -> None:
         with lifecycle.pause_collection():
-            from services.process import serve
+            from services.wiring.process import serve
 
         run_async(serve(settings_of(context), services, name=name))
 
 
-for _process, _sentence in find_processes().items():
+for _process, _sentence in PROCESSES.items():
     _add_service(_process, [_process], _sentence)
-_add_service("all", list(find_processes()), "Run all services in one process.")
+_add_service("all", list(PROCESSES), "Run all services in one process.")
 
 
 @programs.command(short_help="Make the queues, topics and indexes that are missing.")
 @click.pass_context
 def init(context: click.Context) -> None:
     """Make the vhost, queues, policies, topics and indexes that are missing. Safe to repeat."""
-    from services.process import set_up
+    from services.wiring import process
 
-    run_async(set_up(settings_of(context)))
+    run_async(process.init(settings_of(context)))
 
 
 @programs.command(short_help="Ask all servers whether they are as Carillon needs them.")
@@ -196,7 +196,7 @@ def dashboard(context: click.Context, data_dir: str | None) -> None:
 def _embedded_settings(context: click.Context, data_dir: str | None, port: int | None = None) -> Settings:
     """The settings with this data folder, and with free ports where taken ones are only defaults."""
     from services.embedded.processes import free_port, is_free
-    from services.process import check_ports
+    from services.wiring.process import check_ports
 
     settings, names = settings_of(context), ("api", "health")
     if data_dir is not None:
@@ -323,13 +323,13 @@ def write_records(context: click.Context, topic: str, data_dir: str | None) -> N
 
 
 def _with_log(context: click.Context, data_dir: str | None, work: Callable[["Stream"], Awaitable[int]]) -> None:
-    from services.embedded.instance import open_capabilities
+    from services.embedded.instance import open_servers
 
     instance = _find_running(context, data_dir)
 
     async def run() -> int:
-        async with open_capabilities(instance, settings_of(context), service="records") as capabilities:
-            return await work(capabilities.stream)
+        async with open_servers(instance, settings_of(context), service="records") as servers:
+            return await work(servers.stream)
 
     run_async(run())
 

@@ -28,20 +28,18 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
-from services import assembly
-from services.connections import Capabilities
 from services.embedded import processes
 from services.embedded.processes import ProcessMark
 from services.embedded.servers import Child, start_servers
-from services.parts import Parts, find_processes
-from services.self_report import report
+from services.wiring import PROCESSES
+from services.wiring.servers import Servers
 from shared.domain.accounts.secrets import PREFIX
 from shared.domain.errors import Conflict, Invalid, Unavailable
 from shared.domain.push.feedback import Skipped, read
 from shared.flow.accounts import make_sign_in_link
 from shared.outgoing.signing import check_secret
-from shared.runtime import health
-from shared.runtime.lifecycle import Background, Closing, Component, run
+from shared.runtime.health import ProcessHealth
+from shared.runtime.lifecycle import Background, Closing, run
 from shared.runtime.loops import pause
 from shared.runtime.private import make_private_folder, private_files, without_secrets, write_private
 from shared.runtime.settings import ApiSettings, HealthSettings, Settings
@@ -95,36 +93,32 @@ async def serve(settings: Settings, announce: Announce) -> int:
         Conflict: another process runs on the folder, or a port is taken.
         Unavailable: a server is not installed or does not start.
     """
+    # Other commands read this module, and start at once.
+    from services.wiring.process import build, find_faults, set_up
+    from services.wiring.rooms import Rooms
+    from services.wiring.schedulers import take_up
+
     folder = data_folder(settings)
     with private_files(), _lock_folder(folder), _cancel_on_signal() as ending:
-        async with start_servers(folder) as servers:
-            mongodb, postgresql = servers
+        async with start_servers(folder) as children:
+            mongodb, postgresql = children
             own = _own_settings(settings, folder, store=f"{mongodb.url}/carillon", audience=postgresql.url)
-            capabilities, known = Capabilities(own, service="embedded"), health.ProcessHealth()
+            servers, known = Servers(own, service="embedded"), ProcessHealth()
             try:
-                parts = Parts(capabilities)
-                await assembly.set_up(parts)
-                for sentence in await assembly.find_faults(parts):
+                rooms = Rooms(servers)
+                await set_up(rooms)
+                for sentence in await find_faults(servers):
                     log.warning(sentence)
-                await assembly.take_up(parts)
+                await take_up(rooms)
             except BaseException:
-                await capabilities.close()
+                await servers.close()
                 raise
-            components = [*_components(parts, servers, known), _RunningFile(folder, capabilities, announce)]
+            components = [
+                Background("servers", lambda stopping: _watch(children, stopping)),
+                *build(rooms, list(PROCESSES), known),
+                _RunningFile(folder, servers, announce),
+            ]
             return await run(components, health=known, shutdown=own.shutdown, ending=ending)
-
-
-def _components(parts: Parts, servers: Sequence[Child], known: health.ProcessHealth) -> list[Component]:
-    capabilities, names = parts.capabilities, list(find_processes())
-    assembly.watch(names, parts, known)
-    return [
-        Background("servers", lambda stopping: _watch(servers, stopping)),
-        health.server(known, capabilities.settings.health),
-        *assembly.tracers(capabilities),
-        assembly.connections_closer(capabilities),
-        *report(parts, names, known),
-        *(component for name in names for component in assembly.components(name, parts)),
-    ]
 
 
 def check_folder(folder: Path) -> None:
@@ -178,12 +172,12 @@ def _cancel_on_signal() -> Iterator[asyncio.Event]:
             loop.remove_signal_handler(number)
 
 
-async def _watch(servers: Sequence[Child], stopping: asyncio.Event) -> None:
+async def _watch(children: Sequence[Child], stopping: asyncio.Event) -> None:
     """Raise `Unavailable` when one of the servers has died: without it nothing works here."""
     while not stopping.is_set():
         # If no file can be opened, no process can be looked at. That does not mean that it died.
         with suppress(OSError):
-            for server in servers:
+            for server in children:
                 if not server.alive:
                     raise Unavailable(f"{server.name} has ended by itself; its log is {server.log}")
         await pause(stopping, _LOOK_SECONDS)
@@ -192,14 +186,14 @@ async def _watch(servers: Sequence[Child], stopping: asyncio.Event) -> None:
 class _RunningFile(Closing):
     """A component that tells where we can be reached, once all services have started."""
 
-    def __init__(self, folder: Path, capabilities: Capabilities, announce: Announce) -> None:
+    def __init__(self, folder: Path, servers: Servers, announce: Announce) -> None:
         super().__init__("running file", self._remove)
         self._file = folder / "running.json"
-        self._capabilities = capabilities
+        self._servers = servers
         self._announce = announce
 
     async def start(self) -> None:
-        chosen, pid = self._capabilities.settings, os.getpid()
+        chosen, pid = self._servers.settings, os.getpid()
         instance = Instance(
             process=ProcessMark(pid, processes.birth(pid) or ""),
             api=local_url(chosen.api),
@@ -211,7 +205,7 @@ class _RunningFile(Closing):
             admin=chosen.api.first_admin,
         )
         write_private(self._file, msgspec.json.encode(instance).decode())
-        self._announce(instance, await make_link(instance, self._capabilities))
+        self._announce(instance, await make_link(instance, self._servers))
 
     async def _remove(self) -> None:
         self._file.unlink(missing_ok=True)
@@ -316,25 +310,25 @@ def _keep(file: Path, fresh: Callable[[], str] | None, is_good: Callable[[str], 
 
 
 @asynccontextmanager
-async def open_capabilities(instance: Instance, settings: Settings, *, service: str) -> AsyncIterator[Capabilities]:
+async def open_servers(instance: Instance, settings: Settings, *, service: str) -> AsyncIterator[Servers]:
     """The servers of a running Carillon, for another process on this machine. Raises like `settings_of`."""
-    capabilities = Capabilities(settings_of(instance, settings), service=service)
+    servers = Servers(settings_of(instance, settings), service=service)
     try:
-        yield capabilities
+        yield servers
     finally:
-        await capabilities.close()
+        await servers.close()
 
 
-async def make_link(instance: Instance, capabilities: Capabilities) -> str:
+async def make_link(instance: Instance, servers: Servers) -> str:
     """The address that signs a browser in as the admin, once. Raises `Unavailable`."""
-    secret = await make_sign_in_link(capabilities.store, instance.admin, capabilities.clock.now())
+    secret = await make_sign_in_link(servers.store, instance.admin, servers.clock.now())
     return f"{instance.api}/ui/welcome?key={secret}"
 
 
 async def print_link(instance: Instance, settings: Settings) -> int:
     """Print a new link to the dashboard of a running Carillon."""
-    async with open_capabilities(instance, settings, service="dashboard") as capabilities:
-        click.echo(await make_link(instance, capabilities))
+    async with open_servers(instance, settings, service="dashboard") as servers:
+        click.echo(await make_link(instance, servers))
     return 0
 
 

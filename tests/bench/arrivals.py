@@ -139,7 +139,7 @@ class Queue:
 @asynccontextmanager
 async def queue_of(house: House) -> AsyncIterator[Queue]:
     """The queue to which `schedules.fill` sends."""
-    clock = await Clock.of(house.capabilities.store)
+    clock = await Clock.of(house.servers.store)
     connection = await aio_pika.connect(house.environment["CARILLON_BROKER_URL"])
     async with connection, connection.channel(publisher_confirms=False) as channel:
         await channel.declare_queue(QUEUE, durable=True, arguments=_QUORUM)

@@ -41,9 +41,9 @@ async def fill(house: House, devices: int, *, tz: str = "'-0300'") -> None:
         "VACUUM ANALYZE",
     )
     for template in await _templates(house):
-        await house.capabilities.store.templates.add(template)
+        await house.servers.store.templates.add(template)
     bundle_id = f"com.example.{house.app}"
-    await house.capabilities.store.apps.add(
+    await house.servers.store.apps.add(
         App(id=house.app_id, name=house.app, bundle_id=bundle_id, created_by="bench", created_at=0, updated_at=0)
     )
 
@@ -69,5 +69,5 @@ def _in_both_locales(house: House, text: str) -> tuple[Template, Template]:
 
 async def _records(house: House, templates: tuple[Template, ...], count: int) -> list[bytes]:
     job: Job = replace(house.job(), plan=Plan(templates=templates))
-    devices = await house.capabilities.audience.read(table_name(house.app, APNS), {}, KeyRange(0, count))
+    devices = await house.servers.audience.read(table_name(house.app, APNS), {}, KeyRange(0, count))
     return Renderer(job).render(devices, now=datetime.now(UTC)).records

@@ -17,7 +17,6 @@ import aiohttp
 from msgspec import Raw, Struct
 
 from services.embedded.processes import free_port
-from services.parts.bus.common import BusPart
 from shared.domain.bus.events import EventDraft
 from shared.domain.bus.subscriptions import EventSubscription
 from shared.domain.bus.wake_ups import Wake
@@ -233,7 +232,7 @@ async def scene(place: Place) -> AsyncIterator[tuple[House, Delivering]]:
     }
     with TemporaryDirectory() as folder:
         async with place.house(**settings) as house, receiver(Path(folder) / "arrivals") as at:
-            given = house.capabilities
+            given = house.servers
             waker = Waker(given.store, given.broker, given.time, handed_for=LEASE)
             yield house, Delivering(given.store, given.time, waker, given.key_ring, at)
 
@@ -283,7 +282,7 @@ async def publish_at_rate(house: House, count: int) -> None:
 async def _publish(house: House, numbers: range) -> None:
     data = Raw(b'{"at":%d}' % time.time_ns())
     drafts = [EventDraft(type="update", url=f"https://example.com/{number}", data=data) for number in numbers]
-    await house.parts.of(BusPart).publisher.publish(TOPIC, _NAMESPACE, drafts)
+    await house.rooms.bus.publisher.publish(TOPIC, _NAMESPACE, drafts)
 
 
 async def _watch_chunks(bus: Delivering, count: int) -> float:

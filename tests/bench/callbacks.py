@@ -86,7 +86,7 @@ class Scene:
 
     async def check(self, counts: dict[str, int]) -> None:
         """Raise `Wrong` unless this is what the tallies say."""
-        found = (await self._house.capabilities.store.message_sums.count(_JOB)).tally
+        found = (await self._house.servers.store.message_sums.count(_JOB)).tally
         if found != counts:
             raise Wrong(f"the tallies say {found}")
 
@@ -105,7 +105,7 @@ class Scene:
 async def _scene(place: Place) -> AsyncIterator[Scene]:
     key, port = fresh_key(), free_port()
     async with place.house() as house:
-        await _fill(house.capabilities.store, key)
+        await _fill(house.servers.store, key)
         api = await house.start("api", CARILLON_API_PORT=str(port), CARILLON_PROVIDERS_SECRET_KEYS=key)
         yield Scene(house, f"http://127.0.0.1:{port}/callbacks/{_POST}", {"the API": api.pid} | place.pids)
 

@@ -63,8 +63,8 @@ async def measure(place: Place, sizes: Sizes) -> list[Measured]:
     """Some are due, among a million that are not."""
     runs, database_cpu = [], []
     async with clock_house(place) as house:
-        now = await house.capabilities.time.now()
-        await fill_pending(house.capabilities.store, sizes.pending, far_ahead(now), now)
+        now = await house.servers.time.now()
+        await fill_pending(house.servers.store, sizes.pending, far_ahead(now), now)
         for _ in range(place.repeat):
             await _backlog(house, sizes.claimed)
             meter = Meter(place.pids)
@@ -94,13 +94,13 @@ def _told(commands: dict[str, int]) -> str:
 
 async def _backlog(house: House, entries: int) -> None:
     """Entries that have come due in the last minute."""
-    now = await house.capabilities.time.now()
+    now = await house.servers.time.now()
     since = now - timedelta(minutes=1)
 
     def due(n: int) -> datetime:
         return since + timedelta(milliseconds=n % 59_000)
 
-    await fill_pending(house.capabilities.store, entries, due, since)
+    await fill_pending(house.servers.store, entries, due, since)
 
 
 async def _in_a_process(house: House, entries: int) -> ClaimRun:
@@ -115,7 +115,7 @@ async def _in_a_process(house: House, entries: int) -> ClaimRun:
 
 
 async def _check(house: House, pending: int) -> None:
-    now = await house.capabilities.time.now()
+    now = await house.servers.time.now()
     occurrences = database(house)["occurrences"]
     left = await occurrences.count_documents({"due": {"$lt": now}})
     others = await occurrences.count_documents({})
@@ -127,7 +127,7 @@ async def _claimed(entries: int) -> ClaimRun:
     """Let a clock do what is due; the time goes from its first look."""
     commands = Commands()
     pymongo.monitoring.register(commands)
-    capabilities = connections.Capabilities(load(os.environ), service="scheduler")
+    capabilities = connections.Servers(load(os.environ), service="scheduler")
     try:
         await capabilities.time.now()
         firing = Completing(capabilities.store, entries)

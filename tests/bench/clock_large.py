@@ -72,7 +72,7 @@ def _note(pending: int) -> str:
 
 async def _filled(place: Place, house: House, pending: int) -> Filled:
     free, began, meter = shutil.disk_usage(home()).free, monotonic(), Meter(place.pids)
-    await fill(house, pending, far_ahead(await house.capabilities.time.now()), prefix=_PREFIX)
+    await fill(house, pending, far_ahead(await house.servers.time.now()), prefix=_PREFIX)
     disk_gb = (free - shutil.disk_usage(home()).free) / 1e9
     return Filled(monotonic() - began, meter.used().get("mongo", 0), disk_gb)
 

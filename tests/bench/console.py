@@ -10,8 +10,8 @@ from time import perf_counter
 
 from pymongo import monitoring
 
-from services import assembly
 from services.embedded.processes import free_port
+from services.wiring.api import build_api
 from shared.domain.jobs.jobs import Job
 from shared.secrets import fresh_key
 from tests.bench import audience, console_data, console_pages, console_routes
@@ -57,7 +57,7 @@ async def _measure(place: Place, amounts: console_data.Amounts) -> list[Measured
         await audience.fill(house, _DEVICES)
         await console_data.fill_all(house, amounts)
         jobs = await console_data.add_running(house)
-        paths = console_routes.paths(await house.capabilities.time.now(), jobs[-1])
+        paths = console_routes.paths(await house.servers.time.now(), jobs[-1])
         say("measuring: the page of a large job")
         found = [await _measure_job_page(house, jobs[-1])]
         say("measuring: routes")
@@ -110,7 +110,7 @@ async def _time_route(asker: Asker, what: str, path: str) -> list[Figure]:
 
 async def _examined(house: House, commands: Commands, what: str, path: str) -> Figure:
     """The same request in this process, whose queries are then explained."""
-    client = Client(assembly.build_api(house.parts), {"x-forwarded-email": ADMIN})
+    client = Client(build_api(house.rooms), {"x-forwarded-email": ADMIN})
     commands.take()
     reply = await client.get(path)
     if reply.status != 200:

@@ -45,7 +45,7 @@ class Amounts(Struct, frozen=True):
 
 async def fill_all(house: House, amounts: Amounts) -> None:
     """Put everything in, over the last year."""
-    now = await house.capabilities.time.now()
+    now = await house.servers.time.now()
     await fill(house, amounts.schedules, far_ahead(now), prefix=PREFIX)
     kinds: dict[str, Callable[[range], Awaitable[None]]] = {
         "jobs": lambda numbers: _add_jobs(house, numbers, _steps(now, amounts.things)),
@@ -60,9 +60,9 @@ async def fill_all(house: House, amounts: Amounts) -> None:
 
 async def add_running(house: House) -> list[Job]:
     """The jobs that run; the last one has `BATCHES` batches, and all but the last of these are settled."""
-    now = await house.capabilities.time.now()
+    now = await house.servers.time.now()
     jobs = [_job(house, now, status=JobStatus.RUNNING, plan=_planned(BATCHES)) for _ in range(RUNNING)]
-    await house.capabilities.store.jobs.add_missing(jobs)
+    await house.servers.store.jobs.add_missing(jobs)
     for job in jobs[:-1]:
         await _add_batches(house, job, now, BATCHES // 100)
     await _add_batches(house, jobs[-1], now, BATCHES)
@@ -71,7 +71,7 @@ async def add_running(house: House) -> list[Job]:
 
 async def settle(house: House, job: Job, ordinal: int) -> None:
     """Settle a batch that is queued, as a worker does."""
-    batches = house.capabilities.store.batches
+    batches = house.servers.store.batches
     queued = await batches.get(job.key, ordinal)
     assert queued is not None
     taken = await batches.take(queued, owner="bench")
@@ -81,9 +81,9 @@ async def settle(house: House, job: Job, ordinal: int) -> None:
 
 async def add_letters_to_retry(house: House, count: int) -> None:
     """Dead letters of schedules of our own that exist, each with its own moment of death."""
-    now = await house.capabilities.time.now()
+    now = await house.servers.time.now()
     letters = [_letter(NAMESPACE, key(PREFIX, n % 1_000), n, now - timedelta(milliseconds=n)) for n in range(count)]
-    await _in_chunks(letters, house.capabilities.store.dead_letters.add)
+    await _in_chunks(letters, house.servers.store.dead_letters.add)
 
 
 async def _in_chunks(things: Sequence[Any], add: Callable[[Sequence[Any]], Awaitable[Any]]) -> None:
@@ -100,7 +100,7 @@ def _steps(now: datetime, count: int) -> Callable[[int], datetime]:
 
 async def _add_jobs(house: House, numbers: range, at: Callable[[int], datetime]) -> None:
     totals = Totals(batches=10, settled=10, planned=50_000, sent=50_000)
-    await house.capabilities.store.closed_jobs.add(
+    await house.servers.store.closed_jobs.add(
         [
             _job(house, at(n), status=JobStatus.COMPLETED, open=False, totals=totals, completed_at=ns(at(n)))
             for n in numbers
@@ -135,8 +135,8 @@ async def _add_batches(house: House, job: Job, now: datetime, count: int) -> Non
         )
         for n in range(count - 100, count)
     ]  # fmt: skip
-    await _in_chunks([*settled, *left], house.capabilities.store.batches.add_page)
-    await house.capabilities.store.batches.add_end(job.key, count)
+    await _in_chunks([*settled, *left], house.servers.store.batches.add_page)
+    await house.servers.store.batches.add_end(job.key, count)
 
 
 def _receipt() -> Receipt:
@@ -151,7 +151,7 @@ def _receipt() -> Receipt:
 
 async def _add_letters(house: House, numbers: range, at: Callable[[int], datetime]) -> None:
     letters = [_letter(OTHERS, f"{DEAD_KEY}-{n % 1_000}", n, at(n)) for n in numbers]
-    await house.capabilities.store.dead_letters.add(letters)
+    await house.servers.store.dead_letters.add(letters)
 
 
 def _letter(namespace: str, its_key: str, number: int, died_at: datetime) -> DeadLetter:

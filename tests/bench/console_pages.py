@@ -3,9 +3,9 @@
 import re
 from statistics import quantiles
 
-from services import assembly
 from services.api.http.pages.routes import PageRoute
 from services.api.http.pages.visits import INNER
+from services.wiring.api import build_api
 from shared.domain.jobs.jobs import Job
 from tests.bench.asker import Asker, Loaded, open_api
 from tests.bench.console_data import BATCHES, Amounts
@@ -28,11 +28,11 @@ _NEW, _NOTHING, _AWAY = 200, 204, 503
 
 async def measure_pages(house: House, commands: Commands, running: Job, amounts: Amounts) -> list[Measured]:
     """Every page that parts bring. `running` is a job with many batches; of all else some are made here."""
-    client = Client(assembly.build_api(house.parts), {"x-forwarded-email": ADMIN})
-    store, file = house.capabilities.store, await house.file(b"Recipient\nana@example.com\n", "people.csv")
+    client = Client(build_api(house.rooms), {"x-forwarded-email": ADMIN})
+    store, file = house.servers.store, await house.file(b"Recipient\nana@example.com\n", "people.csv")
     made = await make_some(client, store, NAMESPACE, house.app_id, file, count=_MADE, many=_MADE)
     made |= {"app_id": running.app_id, "job_id": str(running.id)}
-    pages = [(route, address_of(route, made)) for route in page_routes(house.parts)]
+    pages = [(route, address_of(route, made)) for route in page_routes(house.rooms)]
     async with open_api(house) as asker:
         times = [figure for route, path in pages for figure in await _time_page(asker, route, path)]
         sizes = [await _measure_first_load(asker)]

@@ -3,7 +3,7 @@
 import asyncio
 from time import perf_counter
 
-from services import assembly
+from services.wiring.api import build_api
 from tests.bench.explained import Commands
 from tests.bench.place import ADMIN
 from tests.bench.report import Figure, Measured, Target, Wrong
@@ -17,7 +17,7 @@ _QUERIES = 5
 
 async def measure_viewers(house: House, commands: Commands, paths: dict[str, str]) -> Measured:
     """Admins who each have a session of their own. `paths` are pages below `/ui`, by what they are called."""
-    admin = Client(assembly.build_api(house.parts), {"x-forwarded-email": ADMIN})
+    admin = Client(build_api(house.rooms), {"x-forwarded-email": ADMIN})
     browsers = [await _sign_in(admin) for _ in range(_VIEWERS)]
     figures = [await _watch_all(browsers, commands, what, path) for what, path in paths.items()]
     note = (

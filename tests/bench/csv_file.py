@@ -55,7 +55,7 @@ async def _write(house: House, folder: Path, push_database: str) -> int:
     connection = await asyncpg.connect(push_database)
     rows = await connection.fetch(f'SELECT user_id FROM "{house.app}_apns" ORDER BY md5(user_id)')
     await connection.close()
-    place = folder / house.capabilities.blobs.bucket / "users.csv"
+    place = folder / house.servers.blobs.bucket / "users.csv"
     place.parent.mkdir()
     place.write_text("user_id\n" + "".join(f"{row[0]}\n" for row in rows))
     return place.stat().st_size
@@ -90,4 +90,4 @@ async def _planning(house: House) -> float:
 
 
 def _over_the_file(house: House) -> dict[str, Any]:
-    return {"csv_path": f"{house.capabilities.blobs.bucket}/users.csv"}
+    return {"csv_path": f"{house.servers.blobs.bucket}/users.csv"}

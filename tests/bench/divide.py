@@ -23,7 +23,7 @@ async def measure(place: Place) -> list[Measured]:
         await fill(house, place.devices, tz=_somewhere())
         worker = await house.start("worker")
         before = memory(worker.pid).peak
-        start = house.capabilities.clock.now_ns() + _DAY_NS
+        start = house.servers.clock.now_ns() + _DAY_NS
         job = house.job(starts_at=start, localized=True)
         group, _ = await house.groups.start(make_group(job, [(zone, start) for zone in zones()]))
         meter = Meter({"worker": worker.pid, **place.pids})
@@ -60,7 +60,7 @@ async def _planned(house: House, group: Group, job_ids: tuple[str, ...]) -> None
 
 
 async def _check(house: House, group: Group, devices: int) -> None:
-    totals = await sum_up(house.capabilities.store, await house.groups.jobs(group))
+    totals = await sum_up(house.servers.store, await house.groups.jobs(group))
     planned = sum(each.planned for each in totals.values())
     if planned != devices:
         raise Wrong(f"{planned:,} of {devices:,} devices are planned")

@@ -72,7 +72,7 @@ async def late_beside(house: House, schedules: int, worst: Worst) -> list[float]
     await house.start("scheduler")
     await house.start("worker", **OPEN)
     async with callee() as healthy:
-        first = await house.capabilities.time.now() + _START * _SECOND
+        first = await house.servers.time.now() + _START * _SECOND
         await _accept(house, WORST, [worst(first)] * schedules)
         call = HttpCallback(url=healthy.url, payload=PAYLOAD)
         beats = tuple(first + n * _SECOND for n in range(1, BEATS + 1))

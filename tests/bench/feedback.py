@@ -76,7 +76,7 @@ async def _run(place: Place) -> FoldRun:
 
 async def _job(house: House) -> str:
     job = house.job(status=JobStatus.PAUSED)
-    await house.capabilities.store.jobs.add(job)
+    await house.servers.store.jobs.add(job)
     return job.id
 
 
@@ -147,8 +147,8 @@ def _steady(flushes: Sequence[tuple[float, int]]) -> float:
 
 async def _counts(house: House) -> Counts:
     counts: Counts = Counter()
-    async for job_id in house.capabilities.store.open_jobs.open_keys():
-        job = await house.capabilities.store.jobs.get(job_id)
+    async for job_id in house.servers.store.open_jobs.open_keys():
+        job = await house.servers.store.jobs.get(job_id)
         counts.update({(job_id, outcome): number for outcome, number in (job.feedbacks if job else {}).items()})
     return counts
 

@@ -132,12 +132,12 @@ async def fired(place: Place, house: House, queue: Queue, entries: int, *, proce
     """One backlog, by processes that have done nothing before."""
     prefix = f"run-{next(_runs)}-"
     seconds = _READY_SECONDS + processes * _START_SECONDS + await _to_fill(house, entries)
-    now = await house.capabilities.time.now()
+    now = await house.servers.time.now()
     due = (now + timedelta(seconds=seconds)).replace(microsecond=0)
     await fill(house, entries, lambda _: due, prefix=prefix)
     ports = [free_port() for _ in range(processes)]
     schedulers = [await house.start("scheduler", CARILLON_HEALTH_PORT=str(port)) for port in ports]
-    if house.capabilities.time.reckon() > due - timedelta(seconds=3):
+    if house.servers.time.reckon() > due - timedelta(seconds=3):
         raise Wrong("it took too long to put the backlog in: nothing could be claimed ahead")
     meter = Meter(_named(schedulers) | place.pids)
     filling = await queue.filled(entries, due, seconds=_LONGEST_SECONDS)
@@ -155,7 +155,7 @@ async def fired(place: Place, house: House, queue: Queue, entries: int, *, proce
 async def _to_fill(house: House, entries: int) -> float:
     """How many seconds so many schedules will take to put in, with a margin: by how long a few take now."""
     began = monotonic()
-    now = await house.capabilities.time.now()
+    now = await house.servers.time.now()
     await fill(house, _PACE, lambda _: now + timedelta(days=365), prefix=f"pace-{next(_runs)}-")
     return (monotonic() - began) / _PACE * entries * _MARGIN
 

@@ -33,8 +33,8 @@ class IdleRun(Struct, frozen=True):
 async def measure(place: Place, sizes: Sizes) -> list[Measured]:
     """One scheduler process."""
     async with clock_house(place) as house:
-        now = await house.capabilities.time.now()
-        await fill_pending(house.capabilities.store, sizes.pending, far_ahead(now), now)
+        now = await house.servers.time.now()
+        await fill_pending(house.servers.store, sizes.pending, far_ahead(now), now)
         runs = [await idled(place, house) for _ in range(place.repeat)]
     note = (
         f"{sizes.pending:,} entries pending over ten years; {_SECONDS:g} s, {_SETTLE_SECONDS:g} s after the start. "

@@ -14,13 +14,11 @@ async def until(house: House, job_id: str, condition: Callable[[Job], bool], *, 
     """Look at the job every so often until it is as wanted. Raises `Wrong` when that takes too long."""
     deadline = monotonic() + seconds
     while monotonic() < deadline:
-        job = await house.capabilities.store.jobs.get(job_id)
+        job = await house.servers.store.jobs.get(job_id)
         if job is not None and condition(job):
             return job
         await asyncio.sleep(every)
-    raise Wrong(
-        f"job {job_id} took over {seconds:g} s: {await house.capabilities.store.jobs.get(job_id)}\n{house.logs()}"
-    )
+    raise Wrong(f"job {job_id} took over {seconds:g} s: {await house.servers.store.jobs.get(job_id)}\n{house.logs()}")
 
 
 async def closed(house: House, job_id: str, *, every: float = 0.1, seconds: float = 180) -> Job:

@@ -59,7 +59,7 @@ async def _first_record(house: House, client: Api, topic: Topic) -> float:
 
     async def sends() -> bool:
         await asyncio.sleep(0.05)
-        totals = await house.capabilities.store.batch_sums.totals([job_id])
+        totals = await house.servers.store.batch_sums.totals([job_id])
         return job_id in totals and totals[job_id].sent > 0
 
     await until(sends, "a batch to be sent", 30)

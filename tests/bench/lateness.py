@@ -23,7 +23,7 @@ async def measure(place: Place, sizes: Sizes) -> list[Measured]:
     entries = _EACH_SECOND * _SECONDS
     async with clock_house(place) as house, queue_of(house) as queue:
         scheduler = await house.start("scheduler")
-        now = await house.capabilities.time.now()
+        now = await house.servers.time.now()
         first = now + timedelta(seconds=_START_SECONDS)
         gap = timedelta(seconds=1 / _EACH_SECOND)
         await fill(house, entries, lambda n: first + n * gap, prefix="late-")

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 
-from services.connections import Capabilities
-from services.parts import Parts
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
 from shared.domain.jobs.jobs import Job
 from shared.domain.messages.places import batch_size
 from shared.runtime.configuration import load
@@ -128,8 +128,8 @@ async def post_office(
         }
         async with place.house(**settings) as house, fake_process(fake_module) as fake:
             await fake.answer(always=rule)
-            capabilities = Capabilities(load(house.environment), service="bench")
-            yield house, Post(capabilities, Parts(capabilities), fake, blobs, await add_app(capabilities, body))
+            capabilities = Servers(load(house.environment), service="bench")
+            yield house, Post(capabilities, Rooms(capabilities), fake, blobs, await add_app(capabilities, body))
             await capabilities.close()
 
 

@@ -44,9 +44,7 @@ async def run_csv(place: Place, size: int) -> Figures:
             await csv_file._write(house, Path(folder), push_database)
             worker = await house.start("worker")
             meter, began = Meter({"worker": worker.pid}), perf_counter()
-            job = await closed(
-                house, await house.post(csv_path=f"{house.capabilities.blobs.bucket}/users.csv"), every=0.02
-            )
+            job = await closed(house, await house.post(csv_path=f"{house.servers.blobs.bucket}/users.csv"), every=0.02)
             lasted = perf_counter() - began
             used = meter.used()
             check_sums(job, size)

@@ -54,7 +54,7 @@ async def _paused(house: House, client: Api, topic: Topic, job_id: str) -> float
 async def _sent(house: House, job_id: str, devices: int) -> None:
     async def enough() -> bool:
         await asyncio.sleep(0.05)
-        totals = await house.capabilities.store.batch_sums.totals([job_id])
+        totals = await house.servers.store.batch_sums.totals([job_id])
         return job_id in totals and totals[job_id].sent >= devices
 
     await until(enough, f"{devices:,} records", 120)
@@ -64,7 +64,7 @@ async def _quiet(house: House, job_id: str, topic: Topic) -> None:
     """Wait until no lane owns a batch of the job, and see that nothing more comes."""
 
     async def unowned() -> bool:
-        return not (await house.capabilities.store.batches.find_on_their_way(job_id))[BatchStatus.SENDING]
+        return not (await house.servers.store.batches.find_on_their_way(job_id))[BatchStatus.SENDING]
 
     await until(unowned, "the batches that were being sent", 30)
     ends = await topic.ends()

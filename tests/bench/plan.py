@@ -43,7 +43,7 @@ async def measure(place: Place) -> list[Measured]:
 
 
 async def _check(house: House, job_id: str, end: int, rows: int) -> None:
-    batches = [await house.capabilities.store.batches.get(job_id, ordinal) for ordinal in range(end)]
+    batches = [await house.servers.store.batches.get(job_id, ordinal) for ordinal in range(end)]
     whole = [batch for batch in batches if isinstance(batch, Batch)]
     ranges = [(batch.ordinal, batch.range) for batch in whole if isinstance(batch.range, KeyRange)]
     gaps = [ordinal for (_, early), (ordinal, late) in pairwise(ranges) if early.upto != late.after]

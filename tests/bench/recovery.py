@@ -51,7 +51,7 @@ async def measure(place: Place, sizes: Sizes) -> list[Measured]:
 
 async def _crash(place: Place, entries: int) -> Crash:
     async with clock_house(place) as house, queue_of(house) as queue:
-        now = await house.capabilities.time.now()
+        now = await house.servers.time.now()
         due = (now + timedelta(seconds=_START_SECONDS)).replace(microsecond=0)
         await fill(house, entries, lambda _: due, prefix="crash-")
         victim = await _holder(house, entries)
@@ -81,7 +81,7 @@ async def _killed(house: House, victim: Process, arrivals: Sequence[Arrival], af
     """Kill it as soon as so many messages are out: when that was."""
     await until(lambda: len(arrivals) >= after, f"{after} messages", 30)
     victim.send(signal.SIGKILL)
-    return house.capabilities.time.reckon()
+    return house.servers.time.reckon()
 
 
 async def _all_out(house: House, queue: Queue, arrivals: Sequence[Arrival], entries: int) -> None:

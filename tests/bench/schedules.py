@@ -58,12 +58,12 @@ async def clock_house(place: Place, **settings: str) -> AsyncIterator[House]:
         finally:
             await house.end()
             if "mongo" not in place.pids:
-                await house.capabilities.store._client.drop_database(database(house).name)
+                await house.servers.store._client.drop_database(database(house).name)
 
 
 def database(house: House) -> AsyncDatabase[dict[str, Any]]:
     """The house's database itself, for the oracles."""
-    return house.capabilities.store._database
+    return house.servers.store._database
 
 
 async def fill(house: House, count: int, due: Callable[[int], datetime], *, prefix: str) -> None:

@@ -9,7 +9,8 @@ import re
 import pytest
 from playwright.async_api import Browser, Route, expect
 
-from services.parts import Parts
+from services.wiring.api import build_pages
+from services.wiring.rooms import Rooms
 from tests.browser.conftest import Instance
 from tests.browser.screen import NARROW, WIDE, Screen, screen
 from tests.services.api.conftest import House
@@ -32,8 +33,7 @@ BACK_MS = 60_000
 
 def pages(house: House) -> list[str]:
     """The paths of all pages without a parameter."""
-    sets = [each for part in Parts(house.capabilities) for each in part.pages()]
-    paths = [route.path for each in sets for route, _ in each.page_routes()]
+    paths = [route.path for each in build_pages(Rooms(house.servers)) for route, _ in each.page_routes()]
     return ["" if path == "/" else path for path in paths if "{" not in path]
 
 

@@ -15,7 +15,7 @@ import pytest_asyncio
 from msgspec import Struct
 from playwright.async_api import Browser
 
-from services.parts import Parts
+from services.wiring.rooms import Rooms
 from shared.domain.instants import ns
 from tests.browser.conftest import Instance
 from tests.browser.lumen import bus, clock, console, jobs, messages
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module"), pyt
 LARGEST, LARGEST_TOGETHER = 120 * 1024, 3_200_000
 _NAVIGATION, _TALL = 208, 1_600
 _WHOLE_SECTIONS = """cut => {
-    const last = (parts, below) => Math.max(0, ...[...document.querySelectorAll(parts)]
+    const last = (rooms, below) => Math.max(0, ...[...document.querySelectorAll(rooms)]
         .map((part) => part.getBoundingClientRect()).filter((box) => box.height)
         .map((box) => Math.ceil(box.bottom) + below).filter((end) => end <= cut));
     const whole = last("#inside, #inside > *, #inside > form > *", 16);
@@ -183,7 +183,7 @@ async def _add_devices(house: House, stack: Endpoints) -> None:
 
 
 async def test_every_page_has_a_picture(house: House) -> None:
-    assert {route.path for route in page_routes(Parts(house.capabilities))} == set(_BY_ROUTE)
+    assert {route.path for route in page_routes(Rooms(house.servers))} == set(_BY_ROUTE)
 
 
 async def test_the_figures_of_a_ledger_agree(lumen: Lumen) -> None:

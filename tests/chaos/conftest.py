@@ -16,7 +16,7 @@ __all__ = ["hasty", "house", "lingering"]
 
 @pytest.fixture
 async def bus(house: House, tmp_path: Path) -> AsyncIterator[Delivering]:
-    given = house.capabilities
+    given = house.servers
     async with receiver(tmp_path / "arrivals") as at:
         waker = Waker(given.store, given.broker, given.time, handed_for=LEASE / 5)
         yield Delivering(given.store, given.time, waker, given.key_ring, at)

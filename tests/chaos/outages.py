@@ -31,7 +31,7 @@ _AHEAD = timedelta(milliseconds=250)
 
 async def pending(house: House, all_: Iterable[Accepted]) -> Instants:
     """Every key and instant that is not dealt with."""
-    upcoming = house.capabilities.store.occurrences.find_upcoming
+    upcoming = house.servers.store.occurrences.find_upcoming
     return {(each.schedule.key, left.due) for each in all_ for left in await upcoming(each.schedule.owner, 10_000)}
 
 
@@ -39,7 +39,7 @@ async def fewer(house: House, count: int, seconds: float = 60) -> None:
     """Wait until so many are pending at most."""
 
     async def are_few() -> bool:
-        return await house.capabilities.store.occurrences.count() <= count
+        return await house.servers.store.occurrences.count() <= count
 
     await until(are_few, f"at most {count} to be pending", seconds)
 
@@ -91,8 +91,8 @@ def check_not_early(receiver: Receiver) -> None:
 
 async def check_nothing_counted(house: House, all_: Iterable[Accepted]) -> None:
     """No dead letter, and an outcome for each instant: fired at the first attempt."""
-    assert not await house.capabilities.store.dead_letters.page(NAMESPACE, limit=10)
+    assert not await house.servers.store.dead_letters.page(NAMESPACE, limit=10)
     for each in all_:
-        outcomes = await house.capabilities.store.outcomes.latest(each.schedule.owner, 10_000)
+        outcomes = await house.servers.store.outcomes.latest(each.schedule.owner, 10_000)
         assert {(outcome.result, outcome.attempt) for outcome in outcomes} == {(OutcomeResult.FIRED, 1)}
         assert {(each.schedule.key, outcome.due) for outcome in outcomes} == expected([each])

@@ -30,7 +30,7 @@ async def test_how_an_act_ended_is_unknown_if_its_process_died(house: House) -> 
         await doomed.call("POST", f"/apps/{app_id}/jobs?template=welcome", {"service": "apns"})
     assert await apis[1].gone() == -signal.SIGKILL
 
-    [record] = await house.capabilities.store.audit.page(act="job.create", limit=10)
+    [record] = await house.servers.store.audit.page(act="job.create", limit=10)
     assert (record.outcome, record.status, record.on.app_id) == (ActOutcome.BEGUN, 0, app_id)
     assert record.outcome_at(record.at + timedelta(minutes=2)) is ActOutcome.UNKNOWN
     _, shown = await sound.call("GET", f"/apps/{app_id}/audit?act=job.create")

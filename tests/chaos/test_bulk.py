@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from services.parts.console.common import ConsolePart
 from shared.domain.accounts.callers import Token, token_namespace
 from shared.domain.clock.callbacks import RabbitCallback
 from shared.domain.clock.occurrences import DeadLetter
@@ -30,12 +29,12 @@ UPKEEP = {"CARILLON_SCHEDULER_RETENTION_SECONDS": "0.5", "CARILLON_SCHEDULER_STA
 
 
 async def buried(house: House) -> None:
-    await house.capabilities.store.tokens.add(TOKEN)
+    await house.servers.store.tokens.add(TOKEN)
     definition = Definition(callback=RabbitCallback(queue=QUEUE, payload="{}"), recurrence=Every(3_600, AHEAD))
     [made] = await house.schedules.accept([Wanted(NAMESPACE, "orders", definition)])
     assert isinstance(made, Accepted)
     schedule = made.schedule
-    await house.capabilities.store.dead_letters.add([
+    await house.servers.store.dead_letters.add([
         DeadLetter(
             id=f"{n:05}", namespace=NAMESPACE, key=schedule.key, schedule_id=schedule.id,
             generation=schedule.generation, due=DIED + timedelta(seconds=n), died_at=DIED + timedelta(seconds=n // 7),
@@ -46,7 +45,7 @@ async def buried(house: House) -> None:
 
 
 async def begun(house: House) -> None:
-    bulk = house.parts.of(ConsolePart).bulk
+    bulk = house.rooms.console.bulk
     now, filter = await bulk.now(), BulkFilter(namespace=NAMESPACE)
     matched = await bulk.count(BulkAct.RETRY_LETTERS, filter)
     assert matched == LETTERS
@@ -60,7 +59,7 @@ async def begun(house: House) -> None:
 
 
 async def action(house: House) -> BulkAction:
-    found = await house.capabilities.store.bulk_actions.get("retry")
+    found = await house.servers.store.bulk_actions.get("retry")
     assert found is not None
     return found
 
@@ -87,7 +86,7 @@ async def test_workers_die_while_dead_letters_are_retried(house: House) -> None:
     assert LETTERS - 2 * 500 <= ended.done <= LETTERS
     assert {each.due for each in receiver.all} == {DIED + timedelta(seconds=n) for n in range(LETTERS)}
     assert len(receiver.all) == LETTERS
-    assert await house.capabilities.store.dead_letters.page(NAMESPACE, limit=1) == []
+    assert await house.servers.store.dead_letters.page(NAMESPACE, limit=1) == []
 
 
 @pytest.mark.slow
@@ -98,7 +97,7 @@ async def test_a_cancelled_action_leaves_what_it_had_not_come_to(house: House) -
         worker = await house.start("worker", fault="bulk.after_page@3=stop")
         await begun(house)
         await worker.reached("bulk.after_page")
-        assert await house.parts.of(ConsolePart).bulk.cancel("retry", by="console") is not None
+        assert await house.rooms.console.bulk.cancel("retry", by="console") is not None
         worker.send(signal.SIGCONT)
 
         async def is_counted() -> bool:
@@ -106,6 +105,6 @@ async def test_a_cancelled_action_leaves_what_it_had_not_come_to(house: House) -
 
         await until(is_counted, "the page in hand to be counted")
         await until(lambda: len(receiver.all) >= 1_500, "the retried instants to come")
-        left = await house.capabilities.store.dead_letters.count(NAMESPACE, before=AHEAD, most=LETTERS)
+        left = await house.servers.store.dead_letters.count(NAMESPACE, before=AHEAD, most=LETTERS)
     assert (len({each.due for each in receiver.all}), len(receiver.all), left) == (1_500, 1_500, LETTERS - 1_500)
     assert (await action(house)).state is BulkState.CANCELLED

@@ -85,7 +85,7 @@ def bounce(entry: Message) -> dict[str, str]:
 
 @pytest.mark.proof
 async def test_who_is_killed_behind_the_fold_is_told_again_and_nothing_changes(house: House) -> None:
-    store = house.capabilities.store
+    store = house.servers.store
     [entry] = await put(store, 1)
     doomed, first = await an_api(house, fault="callback.after_fold=kill")
     _, second = await an_api(house)
@@ -102,7 +102,7 @@ async def test_who_is_killed_behind_the_fold_is_told_again_and_nothing_changes(h
 
 
 async def test_who_is_stopped_in_the_fold_and_goes_on_later_changes_nothing(house: House) -> None:
-    store = house.capabilities.store
+    store = house.servers.store
     entry, other = await put(store, 2)
     frozen, first = await an_api(house, fault="callback.after_fold=stop")
     _, second = await an_api(house)
@@ -120,7 +120,7 @@ async def test_who_is_stopped_in_the_fold_and_goes_on_later_changes_nothing(hous
 
 
 async def test_two_processes_are_told_all_in_any_order_while_one_is_killed(house: House) -> None:
-    store = house.capabilities.store
+    store = house.servers.store
     entries = await put(store, 40)
     doomed, first = await an_api(house, fault="callback.after_fold@5=kill")
     _, second = await an_api(house)

@@ -74,7 +74,7 @@ async def test_a_call_that_waits_for_many_leases_is_made_in_the_end(house: House
     await house.start("scheduler", CARILLON_SCHEDULER_CALL_LEASE_SECONDS="1", **QUICK)
     async with callee() as server:
         accepted = await calls(house, "patient", server.url, 0.5, retry=RetryPolicy(attempts=1))
-        await house.capabilities.store.occurrences._occurrences.update_many({}, {"$set": {"claims": 19}})
+        await house.servers.store.occurrences._occurrences.update_many({}, {"$set": {"claims": 19}})
         await waiting(house, 4)
         await house.start("worker", **OPEN)
         [outcome] = await settled(house, accepted)
@@ -83,7 +83,7 @@ async def test_a_call_that_waits_for_many_leases_is_made_in_the_end(house: House
 
 
 async def every_second(house: House) -> Every:
-    return Every(1, await house.capabilities.time.now())
+    return Every(1, await house.servers.time.now())
 
 
 async def test_calls_that_the_queue_lost_are_handed_out_again(house: House) -> None:
@@ -91,7 +91,7 @@ async def test_calls_that_the_queue_lost_are_handed_out_again(house: House) -> N
     async with callee() as server:
         all_ = [await calls(house, f"lost-{number}", server.url, 0.5) for number in range(5)]
         await waiting(house, 5)
-        await house.capabilities.broker.purge(CALL_QUEUE)
+        await house.servers.broker.purge(CALL_QUEUE)
         await house.start("worker", **OPEN)
         for accepted in all_:
             [outcome] = await settled(house, accepted)

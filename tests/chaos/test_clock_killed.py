@@ -79,7 +79,7 @@ async def test_a_scheduler_dies_between_a_copy_and_its_series(house: House) -> N
     check(receiver, all_)
     assert max(receiver.times.values()) <= 2
     assert set(await fired(house, all_)) == expected(all_)
-    assert not await house.capabilities.store.dead_letters.page(all_[0].schedule.namespace, limit=10)
+    assert not await house.servers.store.dead_letters.page(all_[0].schedule.namespace, limit=10)
 
 
 @pytest.mark.parametrize(
@@ -205,8 +205,8 @@ async def test_an_api_dies_half_way_into_a_removal(house: House) -> None:
 async def end_leases(house: House) -> None:
     """Rather than wait until those of the dead scheduler are over."""
     held = {"token": {"$ne": ""}}
-    ended = {"$set": {"visible_at": await house.capabilities.time.now()}}
-    await house.capabilities.store.occurrences._occurrences.update_many(held, ended)
+    ended = {"$set": {"visible_at": await house.servers.time.now()}}
+    await house.servers.store.occurrences._occurrences.update_many(held, ended)
 
 
 async def lists(house: House) -> list[Accepted]:
@@ -215,7 +215,7 @@ async def lists(house: House) -> list[Accepted]:
 
 
 async def series(house: House, *, max_occurrences: int = 5, **fields: Any) -> list[Accepted]:
-    now = await house.capabilities.time.now()
+    now = await house.servers.time.now()
     return [
         await scheduled(
             house,
@@ -250,7 +250,7 @@ async def fired(house: House, all_: Sequence[Accepted]) -> list[tuple[str, datet
     """What is told of it."""
     told: list[tuple[str, datetime]] = []
     for each in all_:
-        outcomes = await house.capabilities.store.outcomes.latest(each.schedule.owner, 1_000)
+        outcomes = await house.servers.store.outcomes.latest(each.schedule.owner, 1_000)
         told += [(each.schedule.key, outcome.due) for outcome in outcomes if outcome.result is OutcomeResult.FIRED]
     return sorted(told)
 
@@ -260,14 +260,12 @@ async def gone(house: House, all_: Sequence[Accepted], *, seconds: float = SECON
     owners = [each.schedule.owner for each in all_]
 
     async def nothing_left() -> bool:
-        return not await house.capabilities.store.occurrences.with_any(owners)
+        return not await house.servers.store.occurrences.with_any(owners)
 
     try:
         await until(nothing_left, "all instants to be dealt with", seconds)
     except TimeoutError:
-        left = [
-            each for owner in owners for each in await house.capabilities.store.occurrences.find_upcoming(owner, 10)
-        ]
+        left = [each for owner in owners for each in await house.servers.store.occurrences.find_upcoming(owner, 10)]
         raise AssertionError(f"{left}\n{house.logs()}") from None
 
 
@@ -299,7 +297,7 @@ async def an_api(house: House, fault: str = "") -> Customer:
 
 
 async def a_request(house: House, *seconds: float, payload: Any = None) -> dict[str, Any]:
-    now = await house.capabilities.time.now()
+    now = await house.servers.time.now()
     return {
         "key": "training",
         "schedules": [format_instant(now + timedelta(seconds=each)) for each in seconds],
@@ -311,16 +309,16 @@ async def dies_of(house: House, doomed: Customer, body: Any, *, method: str = "P
     """The request to an API that is killed on the way."""
     with pytest.raises(OSError):
         await doomed.call(method, path, body)
-    assert await house.capabilities.store.occurrences.with_any([f"schedule/{TRAINING}"])
+    assert await house.servers.store.occurrences.with_any([f"schedule/{TRAINING}"])
 
 
 async def all_of_it(house: House, receiver: Receiver, scheduler: Process) -> None:
     """Wait until nothing of the present generation is pending."""
-    found = await house.capabilities.store.schedules.get(TRAINING)
+    found = await house.servers.store.schedules.get(TRAINING)
     assert found is not None
 
     async def nothing_left() -> bool:
-        left = await house.capabilities.store.occurrences.find_upcoming(found.owner, 100)
+        left = await house.servers.store.occurrences.find_upcoming(found.owner, 100)
         return all(each.generation != found.generation for each in left)
 
     await until(nothing_left, "the schedule to have fired")

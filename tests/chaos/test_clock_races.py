@@ -136,7 +136,7 @@ class Caller:
         self._paused = None
 
     async def _now(self) -> datetime:
-        return await self._house.capabilities.time.now()
+        return await self._house.servers.time.now()
 
 
 @pytest.mark.alone
@@ -165,7 +165,7 @@ async def test_cancel_replace_and_pause_race_with_firing(house: House, seed: int
 
 async def by_payload(house: House, receiver: Receiver) -> dict[bytes, list[tuple[Received, datetime]]]:
     """What came, each with the database's time of its coming."""
-    zero = await house.capabilities.time.now() - timedelta(seconds=asyncio.get_running_loop().time())
+    zero = await house.servers.time.now() - timedelta(seconds=asyncio.get_running_loop().time())
     came: dict[bytes, list[tuple[Received, datetime]]] = {}
     for each in receiver.all:
         came.setdefault(each.body, []).append((each, zero + timedelta(seconds=each.at)))

@@ -51,7 +51,7 @@ async def test_rabbitmq_ends_while_the_clock_fires(
     await fewer(house, 3_600)
     async with absence(house, all_, end, servers.start, "rabbitmq") as outage:
         pass
-    left = await house.capabilities.store.occurrences.count()
+    left = await house.servers.store.occurrences.count()
     assert left > 0
     await fewer(house, left - 1, _FIRST_WITHIN)
     first = outage.since

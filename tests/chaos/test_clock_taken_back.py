@@ -31,7 +31,7 @@ async def test_what_is_taken_back_while_a_scheduler_has_it_never_comes(house: Ho
     """The scheduler sleeps while all of it is taken back, with a slice that it has not read, or with all in memory."""
     flow = house.schedules
     async with receiving(house, QUEUE) as receiver:
-        due = await house.capabilities.time.now() + timedelta(seconds=10)
+        due = await house.servers.time.now() + timedelta(seconds=10)
         all_ = await made(house, due)
         holder = await (asleep_with_a_slice(house) if hands == "claimed" else asleep_with_all(house, 6 * _EACH))
         for each in all_["removed"]:
@@ -40,7 +40,7 @@ async def test_what_is_taken_back_while_a_scheduler_has_it_never_comes(house: Ho
             assert await flow.cancel(each.schedule.id, each.schedule.definition.instants[0])
         for each in all_["paused"]:
             assert await flow.pause(each.schedule.id)
-        later = definition("{}", (await house.capabilities.time.now() + timedelta(seconds=4),))
+        later = definition("{}", (await house.servers.time.now() + timedelta(seconds=4),))
         new = [await flow.put(Wanted(NAMESPACE, each.schedule.key, later)) for each in all_["replaced"]]
         holder.send(signal.SIGCONT)
         left = {(each.schedule.key, each.schedule.definition.instants[1]) for each in all_["cancelled"]}
@@ -90,12 +90,12 @@ async def test_what_is_taken_back_right_before_it_goes_out_is_the_last_of_it(hou
     flow = house.schedules
     async with receiving(house, QUEUE) as receiver:
         holder = await house.start("scheduler", fault="clock.before_publish=stop", **_TICK)
-        first = await house.capabilities.time.now() + timedelta(seconds=4)
+        first = await house.servers.time.now() + timedelta(seconds=4)
         all_ = {what: await a_series(house, what, first) for what in ("removed", "replaced", "paused", "untouched")}
         await holder.reached("clock.before_publish")
         assert await flow.remove(all_["removed"].schedule.id)
         assert await flow.pause(all_["paused"].schedule.id)
-        later = await house.capabilities.time.now() + timedelta(seconds=3)
+        later = await house.servers.time.now() + timedelta(seconds=3)
         new = await flow.put(Wanted(NAMESPACE, "replaced", definition('"new"', (later,))))
         holder.send(signal.SIGCONT)
         await gone(house, [new, all_["removed"], all_["untouched"]])

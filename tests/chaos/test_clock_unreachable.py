@@ -99,7 +99,7 @@ async def test_rabbitmq_is_silent_for_many_leases(house: House) -> None:
         gate.shut(silently=True)
         all_ = await crowd(house, 10, 2, after=3, within=0.5)
         # As if it had lasted for many leases already.
-        await house.capabilities.store.occurrences._occurrences.update_many({}, {"$set": {"claims": 18}})
+        await house.servers.store.occurrences._occurrences.update_many({}, {"$set": {"claims": 18}})
 
         async def went_on_for_long() -> bool:
             return bool(await letters(house)) or await unanswered(port) >= 60
@@ -114,7 +114,7 @@ async def test_rabbitmq_is_silent_for_many_leases(house: House) -> None:
 
 
 async def letters(house: House) -> list[DeadLetter]:
-    return await house.capabilities.store.dead_letters.page(NAMESPACE, limit=100)
+    return await house.servers.store.dead_letters.page(NAMESPACE, limit=100)
 
 
 async def unanswered(port: int) -> float:
@@ -133,7 +133,7 @@ async def gate_to(house: House) -> AsyncIterator[tuple[Gate, str]]:
 async def all_tried(house: House, ports: list[int], all_: list[Accepted]) -> bool:
     """The last instant is past, and each process has had no answer."""
     last = max(due for _, due in expected(each for each in all_ if each.schedule.definition.instants))
-    if await house.capabilities.time.now() <= last + timedelta(seconds=1):
+    if await house.servers.time.now() <= last + timedelta(seconds=1):
         return False
     return all([await unanswered(port) > 0 for port in ports])
 
@@ -143,7 +143,7 @@ async def finished(house: House, all_: list[Accepted]) -> None:
     ids = [each.schedule.id for each in all_]
 
     async def are_finished() -> bool:
-        found = await house.capabilities.store.schedules.many(ids)
+        found = await house.servers.store.schedules.many(ids)
         return {each.state for each in found.values()} == {ScheduleState.FINISHED} and len(found) == len(ids)
 
     await until(are_finished, "all schedules to have finished")

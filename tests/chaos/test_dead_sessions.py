@@ -81,7 +81,7 @@ async def test_a_worker_dies_in_a_cut(house: House, bus: Delivering) -> None:
 
 async def test_a_fan_out_dies_in_a_flush(house: House) -> None:
     """Another one has the other partitions of the log."""
-    bus, store = Bus(house), house.capabilities.store
+    bus, store = Bus(house), house.servers.store
     subscription = await bus.subscribe("all")
 
     async def owners() -> dict[str, str]:

@@ -40,7 +40,7 @@ async def a_group(house: House, *, from_file: bool) -> Group:
     """Three zones, none of which starts by itself."""
     content = b"id\n" + b"".join(b"u%d\n" % number for number in range(1, DEVICES + 1))
     path = await house.file(content) if from_file else ""
-    start = house.capabilities.clock.now_ns() + DAY_NS
+    start = house.servers.clock.now_ns() + DAY_NS
     job = house.job(starts_at=start, localized=True, csv_path=path)
     return (await house.groups.start(make_group(job, [(zone, start) for zone in ZONES])))[0]
 
@@ -56,7 +56,7 @@ async def check(house: House, group: Group) -> None:
     assert sum(per_device.values()) == sent
     assert set(per_device.values()) == {1}
     assert STAYING <= per_device.keys() <= set(range(1, DEVICES + 1))
-    steps = await house.capabilities.store.divisions.steps(jobs[0].file_plan_id)
+    steps = await house.servers.store.divisions.steps(jobs[0].file_plan_id)
     assert sum(size for step in steps for sizes in step.sizes.values() for size in sizes) == sent + skipped
 
 

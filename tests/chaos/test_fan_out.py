@@ -16,7 +16,6 @@ import msgspec
 import pytest
 
 from services.embedded.processes import free_port
-from services.parts.bus.common import BusPart
 from shared.domain.bus.events import EventDraft
 from shared.domain.bus.filters import EventFilter
 from shared.domain.bus.subscriptions import EventForm, EventSubscription, SubscriptionWish
@@ -40,7 +39,7 @@ class Bus:
 
     def __init__(self, house: House) -> None:
         self.house = house
-        self.part = house.parts.of(BusPart)
+        self.part = house.rooms.bus
         self.expected: dict[str, Counter[str]] = {}
         self.subscriptions: list[EventSubscription] = []
         self.published = 0
@@ -78,7 +77,7 @@ class Bus:
         await until(self._is_told, "all queues to be told")
         for subscription in self.subscriptions:
             await self._check_order(subscription)
-        counts = await self.house.capabilities.store.bus_topics.read_counts(["widgets"])
+        counts = await self.house.servers.store.bus_topics.read_counts(["widgets"])
         assert counts["widgets"][0] == self.published
 
     async def events_of(self, subscription: EventSubscription) -> list[dict[str, Any]]:
@@ -113,7 +112,7 @@ class Bus:
             assert numbers == sorted(numbers)
 
     def _collection(self, name: str) -> Any:
-        return self.house.capabilities.store._database[name]
+        return self.house.servers.store._database[name]
 
 
 @pytest.fixture

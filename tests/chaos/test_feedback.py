@@ -37,13 +37,13 @@ class Receiver:
     async def jobs_to_answer(self) -> None:
         for _ in range(2):
             job = self.house.job()
-            await self.house.capabilities.store.jobs.add(job)
+            await self.house.servers.store.jobs.add(job)
             self.jobs.append(job.id)
             self.said[job.id] = Counter()
 
     async def topic(self) -> str:
         name = f"{self.house.app}-{next(self._topics)}-feedbacks"
-        await self.house.capabilities.stream.setup({name: PARTITIONS})
+        await self.house.servers.stream.setup({name: PARTITIONS})
         return name
 
     async def answer(self, topic: str, records: int) -> None:
@@ -56,7 +56,7 @@ class Receiver:
                 values.append(json.dumps({"Err": err, "metadata": {"jobId": job_id}, "ApnsID": number}).encode())
                 self.said[job_id][outcome] += 1
             values.append(b"not JSON")
-            await self.house.capabilities.stream.publish(topic, values)
+            await self.house.servers.stream.publish(topic, values)
             self.records += len(values)
 
     async def start(self, *, fault: str = "", **environment: str) -> Process:
@@ -81,11 +81,11 @@ class Receiver:
     async def standing(self) -> int:
         """How many records the positions say are counted."""
         names = [f"{self.house.app}-{topic}-feedbacks/{part}" for topic in range(10) for part in range(PARTITIONS)]
-        stored = await self.house.capabilities.store.feedbacks.positions(names)
+        stored = await self.house.servers.store.feedbacks.positions(names)
         return sum(position.offset for position in stored.values())
 
     async def _counts(self) -> dict[str, Counter[str]]:
-        jobs = [await self.house.capabilities.store.jobs.get(job_id) for job_id in self.jobs]
+        jobs = [await self.house.servers.store.jobs.get(job_id) for job_id in self.jobs]
         return {job.id: Counter(job.feedbacks) for job in jobs if job is not None}
 
 

@@ -164,7 +164,7 @@ async def test_s3_is_away_when_the_control_group_is_to_be_written(house: House, 
     job_id = await house.post(control_group=SHARE)
 
     async def waits() -> bool:
-        job = await house.capabilities.store.jobs.view(job_id)
+        job = await house.servers.store.jobs.view(job_id)
         assert job is not None
         return job.open and [(event.stage, event.state) for event in job.events][-1:] == [(FINISH, EventState.FAIL)]
 

@@ -37,7 +37,7 @@ async def test_a_post_dies_half_way(house: House, customer: Customer, point: str
         "api", fault=f"{point}=kill", CARILLON_API_PORT=str(port), CARILLON_API_FIRST_ADMIN="admin@example.com"
     )
     # Over an hour ago in every zone: all jobs start a day later, and that is over as well.
-    starts_at = house.capabilities.clock.now_ns() - 3 * DAY * 10**9
+    starts_at = house.servers.clock.now_ns() - 3 * DAY * 10**9
     ask: dict[str, Any] = {"service": "apns", "localized": True, "startsAt": starts_at}
     path = f"/apps/{app_id}/jobs?template=welcome"
     with contextlib.suppress(urllib.error.URLError, RemoteDisconnected, ConnectionError):
@@ -54,7 +54,7 @@ async def test_a_post_dies_half_way(house: House, customer: Customer, point: str
     _, group = await customer.call("GET", f"/apps/{app_id}/groups/{group_id}")
     assert [zone["zone"] for zone in group["zones"]] == list(zones())
     assert (group["totalTokens"], group["sent"]) == (200, 200)
-    jobs = [job for each in group["zones"] if (job := await house.capabilities.store.jobs.view(each["jobId"]))]
+    jobs = [job for each in group["zones"] if (job := await house.servers.store.jobs.view(each["jobId"]))]
     assert {job.status for job in jobs} == {JobStatus.COMPLETED}
     _, listed = await customer.call("GET", f"/apps/{app_id}/jobs")
     assert len(listed) == len(zones())
@@ -64,7 +64,7 @@ async def test_a_post_dies_half_way(house: House, customer: Customer, point: str
 
 
 async def the_group(house: House) -> str:
-    documents = [document async for document in house.capabilities.store.groups._groups.find({}, {"_id": 1})]
+    documents = [document async for document in house.servers.store.groups._groups.find({}, {"_id": 1})]
     assert len(documents) == 1
     return str(documents[0]["_id"])
 

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from services import assembly
-from services.parts import Parts
+from services.wiring.process import build_service
+from services.wiring.rooms import Rooms
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch
 from shared.domain.push.choices import held_out
@@ -39,9 +39,9 @@ class AwayOnce:
 
 
 @asynccontextmanager
-async def a_worker(parts: Parts) -> AsyncIterator[None]:
+async def a_worker(rooms: Rooms) -> AsyncIterator[None]:
     """A worker in this process."""
-    (worker,) = assembly.components("worker", parts)
+    (worker,) = build_service("worker", rooms)
     await worker.start()
     try:
         yield
@@ -60,10 +60,10 @@ def counted() -> tuple[float, float]:
 async def test_neither_a_lane_nor_a_recovery_is_spent(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     await house.devices(USERS)
     await house.file(b"", "bucket")
-    away = AwayOnce(house.capabilities.store.held_out)
-    monkeypatch.setattr(house.capabilities.store, "held_out", away)
+    away = AwayOnce(house.servers.store.held_out)
+    monkeypatch.setattr(house.servers.store, "held_out", away)
     before = counted()
-    async with a_worker(house.parts):
+    async with a_worker(house.rooms):
         job_id = await house.post(control_group=SHARE)
         job = await house.closed(job_id)
     assert len(away.refused) == 4

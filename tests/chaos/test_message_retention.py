@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from services.connections import Capabilities
-from services.parts import Parts
-from services.parts.accounts.common import AccountsPart
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
 from shared.domain.jobs.jobs import Job
 from shared.domain.messages.answers import Channel
 from shared.domain.messages.ledger import MessageState, entry_id
@@ -30,15 +29,15 @@ SIZES = [700, 600, 500, 400]
 
 
 @pytest_asyncio.fixture
-async def capabilities(house: House) -> AsyncIterator[Capabilities]:
+async def capabilities(house: House) -> AsyncIterator[Servers]:
     house.environment |= {"CARILLON_SCHEDULER_RETENTION_SECONDS": "0.5", "CARILLON_SCHEDULER_SWEEP_SECONDS": "0.5"}
-    opened = Capabilities(load(house.environment), service="test")
+    opened = Servers(load(house.environment), service="test")
     yield opened
     await opened.close()
 
 
 @pytest.fixture
-def store(capabilities: Capabilities) -> Store:
+def store(capabilities: Servers) -> Store:
     return capabilities.store
 
 
@@ -102,15 +101,15 @@ async def test_who_dies_while_forgetting_leaves_it_to_the_next(house: House, sto
 
 @pytest.mark.parametrize("point", ["removal.after_secrets", "removal.after_step", "removal.before_end"])
 async def test_who_dies_while_deleting_an_app_leaves_it_to_the_next(
-    house: House, capabilities: Capabilities, point: str
+    house: House, capabilities: Servers, point: str
 ) -> None:
     store, app = capabilities.store, await add_app(capabilities)
     job = await ended(store, 1, app_id=app.id)
     hand, people = SuppressionCause.HAND, [f"u{number}@example.com" for number in range(1_200)]
     suppressions = [suppress_address(app.id, Channel.MAIL, one, cause=hand, at=NOW) for one in people]
     await store.suppressions.add(suppressions)
-    parts = Parts(capabilities, ())
-    assert not await parts.of(AccountsPart).removal.remove(app, seconds=0)
+    rooms = Rooms(capabilities)
+    assert not await rooms.accounts.removal.remove(app, seconds=0)
     doomed = await house.start("scheduler", fault=f"{point}=kill")
     assert await doomed.gone() == -signal.SIGKILL
     assert await store.apps.get(app.id) is not None, "its name is taken until all is gone"

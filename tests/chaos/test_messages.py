@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from services.connections import Capabilities
-from services.parts import Parts
-from services.parts.jobs.common import JobsPart
-from services.parts.messages.common import MessagesPart
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
 from shared.domain.jobs.events import Doer
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.messages.credentials import OnUnknown
@@ -78,9 +76,9 @@ async def post(house: House, fake: FakeProcess, tmp_path: Path) -> AsyncIterator
         "CARILLON_PROVIDERS_LATE_MS": "1000",
         "CARILLON_PROVIDERS_CLOCK_MS": "500",
     }
-    capabilities = Capabilities(load(house.environment), service="test")
-    parts = Parts(capabilities)
-    yield Post(capabilities, parts, fake, blobs, await add_app(capabilities))
+    capabilities = Servers(load(house.environment), service="test")
+    rooms = Rooms(capabilities)
+    yield Post(capabilities, rooms, fake, blobs, await add_app(capabilities))
     await capabilities.close()
 
 
@@ -161,7 +159,7 @@ async def test_a_retry_that_was_left_halfway_is_brought_to_its_end(house: House,
     faults.arm(f"{point}=raise")
     try:
         with pytest.raises(faults.FaultInjected):
-            await post.parts.of(MessagesPart).retry.retry(closed, [MessageState.FAILED], by=ANA)
+            await post.rooms.messages.retry.retry(closed, [MessageState.FAILED], by=ANA)
     finally:
         faults.arm("")
     await post.closed(closed, seconds=SECONDS)
@@ -190,9 +188,9 @@ async def test_a_sender_of_single_messages_dies_and_nobody_is_called_twice(
 
 async def test_a_single_message_is_sent_though_nobody_was_told_of_it(house: House, post: Post) -> None:
     credential = await post.credential()
-    await post.capabilities.broker.purge("message.single")
+    await post.servers.broker.purge("message.single")
     ids = await post.accept(credential, ["ana@example.com"])
-    await post.capabilities.broker.purge("message.single")
+    await post.servers.broker.purge("message.single")
     await house.start("worker")
     await house.start("scheduler")
     assert await post.ended(ids, seconds=SECONDS) == {MessageState.SENT: 1}
@@ -271,10 +269,10 @@ async def test_a_worker_ends_within_its_grace_and_nothing_is_open(house: House, 
 async def test_the_brokers_messages_are_lost(house: House, post: Post) -> None:
     credential = await post.credential(rate=100)
     job = await post.job(credential, MESSAGES)
-    await post.parts.of(JobsPart).feed.plan(job.key)
+    await post.rooms.jobs.feed.plan(job.key)
     planner = await house.start("worker", fault="message.after_take=kill")
     assert await planner.gone() == -signal.SIGKILL
-    await post.capabilities.broker.purge("message.batch")
+    await post.servers.broker.purge("message.batch")
     await house.start("worker", CARILLON_PROVIDERS_CALL_SECONDS="20")
     await house.start("scheduler")
     await post.closed(job, seconds=SECONDS)

@@ -19,8 +19,8 @@ pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
 async def read_events(house: House, topic: str, count: int) -> list[BusEvent]:
     """So many events of the log."""
-    found, log = list[BusEvent](), house.capabilities.settings.bus.log_topic
-    async with house.capabilities.stream.reader(log, group=secrets.token_hex(5)) as reader:
+    found, log = list[BusEvent](), house.servers.settings.bus.log_topic
+    async with house.servers.stream.reader(log, group=secrets.token_hex(5)) as reader:
 
         async def are_read() -> bool:
             events = [read_event(value) for chunk in await reader.read(1.0) for value in chunk.values if value]
@@ -32,7 +32,7 @@ async def read_events(house: House, topic: str, count: int) -> list[BusEvent]:
 
 
 async def test_a_fan_out_that_dies_before_it_notes_that_it_told_leaves_the_notice_to_another(house: House) -> None:
-    store = house.capabilities.store
+    store = house.servers.store
     doomed = await house.start("fanout", fault="notices.after_publish=kill")
     stands = await add(store, "k", "a")
     assert await change(store, stands, state=SubscriptionStatus.SUSPENDED, reason="it is gone", now=await store.now())
@@ -53,7 +53,7 @@ async def test_a_fan_out_that_dies_before_it_notes_that_it_told_leaves_the_notic
 
 @pytest.mark.proof
 async def test_another_fan_out_publishes_the_events_of_a_dead_one(house: House) -> None:
-    store = house.capabilities.store
+    store = house.servers.store
     await add_owner(store)
     doomed = await house.start("fanout", fault="outbox.after_publish=kill")
     await end(store)
@@ -71,7 +71,7 @@ async def test_another_fan_out_publishes_the_events_of_a_dead_one(house: House) 
 
 
 async def test_a_worker_that_dies_before_it_notes_that_it_mailed_leaves_the_mail_to_another(house: House) -> None:
-    store = house.capabilities.store
+    store = house.servers.store
     stands = await add(store, "orders", "a", contact="owner@example.com")
     assert await change(store, stands, state=SubscriptionStatus.SUSPENDED, reason="it is gone", now=await store.now())
     async with smtp(options="?tls=never") as sink:

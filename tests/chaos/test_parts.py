@@ -30,7 +30,7 @@ async def grown(house: House) -> str:
     planner = await house.start("worker")
 
     async def is_planned() -> bool:
-        standing = await house.capabilities.store.jobs.get_standing(job_id)
+        standing = await house.servers.store.jobs.get_standing(job_id)
         return standing is not None and standing.end is not None
 
     await until(is_planned, "the plan")
@@ -40,7 +40,7 @@ async def grown(house: House) -> str:
 
 
 async def the_batch(house: House, job_id: str) -> Batch:
-    batch = await house.capabilities.store.batches.get(job_id, 0)
+    batch = await house.servers.store.batches.get(job_id, 0)
     assert batch is not None
     return batch
 
@@ -156,5 +156,5 @@ async def test_what_kafka_cannot_take_in_time_goes_out_in_smaller_parts(house: H
     async with slow_brokers(house, 200_000):
         job_id = await house.post(template_names=("long",))
         await house.exactly_once(job_id, devices)
-    batches = [await house.capabilities.store.batches.get(job_id, ordinal) for ordinal in range(4)]
+    batches = [await house.servers.store.batches.get(job_id, ordinal) for ordinal in range(4)]
     assert any(batch is not None and batch.parts for batch in batches), batches

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
 
 async def told_of(house: House, process: Process) -> RunningProcess | None:
-    found = [each for each in await house.capabilities.store.processes.list() if f"/{process.pid}/" in each.id]
+    found = [each for each in await house.servers.store.processes.list() if f"/{process.pid}/" in each.id]
     return found[0] if found else None
 
 
@@ -24,7 +24,7 @@ async def state_of(house: House, process: Process, *, later: float = 0) -> Proce
     """Its state when so many seconds more have passed."""
     told = await told_of(house, process)
     assert told is not None
-    return told.state_at(await house.capabilities.store.now() + timedelta(seconds=later))
+    return told.state_at(await house.servers.store.now() + timedelta(seconds=later))
 
 
 async def test_a_killed_process_falls_silent_a_frozen_one_comes_back_and_an_ended_one_is_forgotten(
@@ -81,13 +81,13 @@ async def test_what_is_sent_is_counted_by_the_minute_and_at_the_end_too(house: H
     await house.exactly_once(await house.post(), 3_000)
     worker.send(signal.SIGTERM)
     assert await worker.gone() == 0
-    since = await house.capabilities.store.now() - timedelta(minutes=5)
-    minutes = await house.capabilities.store.minutes.since(since)
+    since = await house.servers.store.now() - timedelta(minutes=5)
+    minutes = await house.servers.store.minutes.since(since)
     assert sum(minute.recipients.get("sent", 0) for minute in minutes) == 3_000
 
 
 async def test_two_hundred_processes_are_told_apart(house: House) -> None:
     crowd = [a_process(id=f"host-{n:03}/{n}/x") for n in range(200)]
     for _ in range(3):
-        await asyncio.gather(*(house.capabilities.store.processes.tell(process) for process in crowd))
-    assert [each.id for each in await house.capabilities.store.processes.list()] == [each.id for each in crowd]
+        await asyncio.gather(*(house.servers.store.processes.tell(process) for process in crowd))
+    assert [each.id for each in await house.servers.store.processes.list()] == [each.id for each in crowd]

@@ -28,7 +28,7 @@ def raises(point: str, *, times: int) -> str:
 
 async def put_off(house: House, job_id: str) -> list[str]:
     """The owners of the occurrences that belong to a job."""
-    found = house.capabilities.store.occurrences._occurrences.find({"owner": {"$regex": job_id}}, {"owner": 1})
+    found = house.servers.store.occurrences._occurrences.find({"owner": {"$regex": job_id}}, {"owner": 1})
     return sorted([document["owner"] async for document in found])
 
 
@@ -44,15 +44,15 @@ async def nothing_is_left(house: House) -> None:
     """No occurrence outlives the work that it was made for by more than its pause."""
 
     async def none_waits() -> bool:
-        return await house.capabilities.store.occurrences._occurrences.count_documents({}) == 0
+        return await house.servers.store.occurrences._occurrences.count_documents({}) == 0
 
     await until(none_waits, "the last occurrences to fire")
     for queue in (SPLIT_QUEUE, BATCH_QUEUE):
-        assert await house.capabilities.broker.depth(queue) == 0
+        assert await house.servers.broker.depth(queue) == 0
 
 
 async def some_are_sent(house: House, job_id: str) -> bool:
-    totals = await house.capabilities.store.batch_sums.totals([job_id])
+    totals = await house.servers.store.batch_sums.totals([job_id])
     return job_id in totals and totals[job_id].settled >= 3
 
 
@@ -120,7 +120,7 @@ async def test_work_that_waits_leaves_its_slot_to_other_jobs(house: House, push_
         job = await house.closed(free)
         assert job.totals is not None
         assert (job.status, job.totals.sent, job.totals.failed) == (JobStatus.COMPLETED, 8_000, 0)
-        standing = await house.capabilities.store.jobs.view(stuck)
+        standing = await house.servers.store.jobs.view(stuck)
         assert standing is not None
         assert standing.open
     await house.exactly_once(stuck, 8_000)

@@ -24,7 +24,7 @@ EVENTS = [str(number) for number in range(5_000)]  # a read has 2,000, which one
 
 async def begin(house: House) -> tuple[EventSubscription, str]:
     """A subscription that collects, calls nobody, and has all events to come once more."""
-    given, log = house.capabilities, house.capabilities.settings.bus.log_topic
+    given, log = house.servers, house.servers.settings.bus.log_topic
     subscribing = Subscribing(given.store, given.key_ring, given.time.now, SubscriptionQuotas(9, 9), no_log)
     flow = BusReplayFlow(given.store, given.stream, given.broker, subscribing, given.time.now, log_topic=log)
     subscription = await add(given.store, "k", "a", state=SubscriptionStatus.PAUSED)
@@ -34,7 +34,7 @@ async def begin(house: House) -> tuple[EventSubscription, str]:
 
 
 async def check(house: House, subscription: EventSubscription, replay_id: str) -> None:
-    store = house.capabilities.store
+    store = house.servers.store
 
     async def is_done() -> bool:
         replay = await store.bus_replays.get(replay_id)
@@ -52,7 +52,7 @@ async def check(house: House, subscription: EventSubscription, replay_id: str) -
 
 async def end_lease(house: House, replay_id: str) -> None:
     """Rather than wait until the dead one's is over."""
-    store = house.capabilities.store
+    store = house.servers.store
     ended = {"$set": {"leased_until": await store.now() - HOUR}}
     await store._database["bus_replays"].update_one({"_id": replay_id}, ended)
 

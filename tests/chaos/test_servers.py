@@ -56,7 +56,7 @@ async def test_a_server_freezes_for_ten_seconds(house: House, server: str) -> No
 @pytest.mark.proof
 async def test_the_api_dies_between_a_job_and_its_task(house: House) -> None:
     await house.devices(5_000)
-    await house.capabilities.store.apps.add(
+    await house.servers.store.apps.add(
         App(
             id=house.app_id,
             name=house.app,
@@ -73,7 +73,7 @@ async def test_the_api_dies_between_a_job_and_its_task(house: House) -> None:
     with pytest.raises((urllib.error.URLError, ConnectionError)):
         await asyncio.to_thread(post_job, f"http://127.0.0.1:{port}/apps/{house.app_id}/jobs?template=like")
     assert await api.gone() < 0
-    (job_id,) = [job_id async for job_id in house.capabilities.store.open_jobs.open_keys()]
+    (job_id,) = [job_id async for job_id in house.servers.store.open_jobs.open_keys()]
     await house.start("worker")
     await house.start("scheduler")
     await house.exactly_once(job_id, 5_000)
@@ -86,5 +86,5 @@ def post_job(url: str) -> None:
 
 
 async def some_are_sent(house: House, job_id: str) -> bool:
-    totals = await house.capabilities.store.batch_sums.totals([job_id])
+    totals = await house.servers.store.batch_sums.totals([job_id])
     return job_id in totals and totals[job_id].settled >= 3

@@ -25,7 +25,7 @@ async def drained(process: Process) -> None:
 
 
 async def planned_batches(house: House, job_id: str) -> int:
-    totals = await house.capabilities.store.batch_sums.totals([job_id])
+    totals = await house.servers.store.batch_sums.totals([job_id])
     return totals[job_id].batches if job_id in totals else 0
 
 

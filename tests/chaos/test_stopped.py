@@ -72,6 +72,6 @@ async def test_a_job_is_stopped_while_a_sleeper_owns_a_batch(house: House, point
 
 
 async def nobody_owns(house: House, job_id: str) -> bool:
-    heads = await house.capabilities.store.batches.heads(job_id)
-    batches = [await house.capabilities.store.batches.get(job_id, head.ordinal) for head in heads]
+    heads = await house.servers.store.batches.heads(job_id)
+    batches = [await house.servers.store.batches.get(job_id, head.ordinal) for head in heads]
     return all(batch is not None and not batch.owner for batch in batches)

@@ -110,17 +110,17 @@ async def test_a_suspect_that_is_called_well_is_none_any_more(house: House) -> N
 
 async def claimed_in_vain(house: House, times: int) -> None:
     """As if all that is pending had been claimed so often by processes that died."""
-    await house.capabilities.store.occurrences._occurrences.update_many({}, {"$set": {"claims": times}})
+    await house.servers.store.occurrences._occurrences.update_many({}, {"$set": {"claims": times}})
 
 
 async def end_leases(house: House) -> None:
     """Nobody waits for the time that a worker has to settle its call."""
-    past = await house.capabilities.time.now() - timedelta(seconds=1)
-    await house.capabilities.store.occurrences._occurrences.update_many({}, {"$set": {"visible_at": past}})
+    past = await house.servers.time.now() - timedelta(seconds=1)
+    await house.servers.store.occurrences._occurrences.update_many({}, {"$set": {"visible_at": past}})
 
 
 async def documents(house: House) -> list[dict[str, int]]:
-    return await house.capabilities.store.occurrences._occurrences.find({}).to_list()
+    return await house.servers.store.occurrences._occurrences.find({}).to_list()
 
 
 async def has_begun(house: House, times: int) -> bool:
@@ -132,4 +132,4 @@ async def nothing_pending(house: House) -> bool:
 
 
 async def letters(house: House) -> list[DeadLetter]:
-    return await house.capabilities.store.dead_letters.page(NAMESPACE, limit=10)
+    return await house.servers.store.dead_letters.page(NAMESPACE, limit=10)

@@ -19,7 +19,7 @@ POINTS = ("audit.before_system_records", "audit.after_system_records")
 
 async def all_told(house: House, job_key: str) -> list[AuditRecord]:
     """What the audit has been told of a job by itself, once nothing is left to be told of it."""
-    store = house.capabilities.store
+    store = house.servers.store
 
     async def nothing_is_left() -> bool:
         return not await store.milestones.find_of([job_key])
@@ -48,7 +48,7 @@ async def test_a_finisher_that_dies_completes_nothing_and_the_next_one_is_told_o
     doomed = await house.start("worker", fault="finish.after_file=kill")
     job_key = await house.post()
     assert await doomed.gone() == -signal.SIGKILL
-    assert await house.capabilities.store.milestones.find_of([job_key]) == []
+    assert await house.servers.store.milestones.find_of([job_key]) == []
     for service in ("worker", "scheduler", "scheduler"):
         await house.start(service)
     await house.exactly_once(job_key, DEVICES)

@@ -39,23 +39,23 @@ async def lost_by_the_broker(house: House) -> str:
     doomed.send(signal.SIGKILL)
     await doomed.gone()
     await until(lambda: waits(house, SENT["pt"] // 1_000), "what the dead worker held to be back")
-    await house.capabilities.broker.purge(BATCH_QUEUE)
+    await house.servers.broker.purge(BATCH_QUEUE)
     return job_id
 
 
 async def all_are_queued(house: House, job_id: str) -> bool:
-    standing = await house.capabilities.store.jobs.get_standing(job_id)
-    heads = await house.capabilities.store.batches.heads(job_id)
+    standing = await house.servers.store.jobs.get_standing(job_id)
+    heads = await house.servers.store.batches.heads(job_id)
     return standing is not None and standing.end is not None and not any(head.planned for head in heads)
 
 
 async def waits(house: House, messages: int) -> bool:
-    return await house.capabilities.broker.depth(BATCH_QUEUE) == messages
+    return await house.servers.broker.depth(BATCH_QUEUE) == messages
 
 
 async def queued(house: House, job_id: str) -> list[int]:
     """The ordinals that the store believes to be on the broker."""
-    found = [await house.capabilities.store.batches.get(job_id, ordinal) for ordinal in range(SENT["pt"] // 1_000)]
+    found = [await house.servers.store.batches.get(job_id, ordinal) for ordinal in range(SENT["pt"] // 1_000)]
     return [batch.ordinal for batch in found if batch is not None and batch.status is BatchStatus.QUEUED]
 
 
@@ -73,8 +73,8 @@ async def test_lost_messages_are_found_behind_a_busy_queue(house: House, lose: o
     await house.start("scheduler", CARILLON_SCHEDULER_STALE_SECONDS="0.5")
 
     async def is_found() -> bool:
-        assert await house.capabilities.broker.depth(BATCH_QUEUE) > 0
-        batches = [await house.capabilities.store.batches.get(lost, ordinal) for ordinal in missing]
+        assert await house.servers.broker.depth(BATCH_QUEUE) > 0
+        batches = [await house.servers.store.batches.get(lost, ordinal) for ordinal in missing]
         return all(batch is not None and batch.turn > 1 for batch in batches)
 
     await until(is_found, "the lost batches to be queued again")
@@ -83,7 +83,7 @@ async def test_lost_messages_are_found_behind_a_busy_queue(house: House, lose: o
 
 
 async def is_deep(house: House) -> bool:
-    return await house.capabilities.broker.depth(BATCH_QUEUE) > 10
+    return await house.servers.broker.depth(BATCH_QUEUE) > 10
 
 
 async def each_once(house: House, expected: dict[str, int]) -> None:

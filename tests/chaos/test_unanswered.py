@@ -47,10 +47,10 @@ async def test_every_task_comes_twice(house: House) -> None:
 
 async def doubled(house: House, job_id: str) -> bool:
     """Publish once more whatever is on its way now; whether the job has come to its end."""
-    batches = house.capabilities.store.batches
+    batches = house.servers.store.batches
     for batch in chain.from_iterable((await batches.find_on_their_way(job_id)).values()):
         await house.feed.publish(SendBatch(job_id, batch.ordinal, batch.turn))
-    standing = await house.capabilities.store.jobs.get_standing(job_id)
+    standing = await house.servers.store.jobs.get_standing(job_id)
     return standing is not None and standing.end is not None and not await batches.has_unsettled(job_id)
 
 
@@ -61,7 +61,7 @@ async def test_the_queues_are_purged(house: House) -> None:
     job_id = await house.post()
     for _ in range(10):
         for queue in QUEUES:
-            await house.capabilities.broker.purge(queue)
+            await house.servers.broker.purge(queue)
         await asyncio.sleep(0.1)  # so that the purges fall on different moments of the job
     await house.exactly_once(job_id, 40_000)
 
@@ -93,8 +93,8 @@ async def test_what_nobody_can_know_any_more_is_not_sent_again(house: House) -> 
     doomed = await house.start("worker", fault="send.after_take@2=kill")
     job_id = await house.post()
     await doomed.gone()
-    long_ago = await house.capabilities.store.now() - timedelta(days=8)
-    batches = house.capabilities.store.batches._batches
+    long_ago = await house.servers.store.now() - timedelta(days=8)
+    batches = house.servers.store.batches._batches
     owned = await batches.count_documents({"job_id": job_id, "status": BatchStatus.SENDING.value})
     assert owned >= 1
     await batches.update_many({"status": BatchStatus.SENDING.value}, {"$set": {"taken_at": long_ago}})

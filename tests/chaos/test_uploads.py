@@ -31,7 +31,7 @@ def client_of(port: int) -> AsyncCarillon:
 
 @pytest.fixture
 async def app_id(house: House) -> str:
-    bucket = f"{house.environment['CARILLON_BLOBS_ENDPOINT_URL']}/{house.capabilities.blobs.bucket}"
+    bucket = f"{house.environment['CARILLON_BLOBS_ENDPOINT_URL']}/{house.servers.blobs.bucket}"
     request = urllib.request.Request(bucket, method="PUT")
     (await asyncio.to_thread(urllib.request.urlopen, request, timeout=30)).close()
     _, port = await an_api(house)

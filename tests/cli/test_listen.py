@@ -36,7 +36,7 @@ OF_NAMESPACE = ("--namespace", NAMESPACE)
 @pytest_asyncio.fixture(loop_scope="module")
 async def logged(delivered: Delivered, house: House) -> Logged:
     """The bus of this house, by its own log."""
-    made = await on_log(delivered, house.capabilities.stream, SETTINGS.bus.log_topic)
+    made = await on_log(delivered, house.servers.stream, SETTINGS.bus.log_topic)
     return Logged(delivered, made.stream, SETTINGS.bus, made.topic)
 
 

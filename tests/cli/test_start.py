@@ -17,7 +17,8 @@ main(sys.argv[1:], prog_name="carillon")
 """
 NOBODYS = {
     "aiokafka", "aio_pika", "litestar", "numpy", "pygments", "pymongo", "rich", "services.api", "services.cli.programs",
-    "services.connections", "services.embedded.instance", "services.parts", "shared.runtime.settings", "structlog",
+    "services.embedded.instance", "services.wiring.rooms", "services.wiring.servers", "shared.runtime.settings",
+    "structlog",
 }  # fmt: skip
 # All that a verb needs beside Python itself: what is not here would make each start longer.
 PACKAGES = {

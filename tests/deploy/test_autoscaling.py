@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from services.connections import Capabilities
-from services.parts import Parts
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
+from services.wiring.workers import build_stages, queues_of
 from shared.domain.bus.wake_ups import DELIVER_QUEUE, REPLAY_QUEUE, SLOW_QUEUE
 from shared.domain.clock.callbacks import CALL_QUEUE
 from shared.domain.console.bulk_actions import BULK_QUEUE
@@ -102,8 +103,8 @@ def test_each_role_is_scaled_as_the_table_says(renderings: Renderings, combinati
 async def test_each_queue_that_workers_consume_has_a_trigger(renderings: Renderings, combination: Combination) -> None:
     triggers = scaled(renderings[combination])["worker"]["triggers"]
     watched = [trigger["metadata"]["queueName"] for trigger in triggers if trigger["type"] == "rabbitmq"]
-    capabilities = Capabilities(load({"CARILLON_BROKER_URL": "memory://"}), service="worker")
-    consumed = [stage.task.queue for stage in Parts(capabilities, ["worker"]).stages]
+    capabilities = Servers(load({"CARILLON_BROKER_URL": "memory://"}), service="worker")
+    consumed = queues_of(build_stages(Rooms(capabilities)))
     await capabilities.close()
     assert sorted(watched) == sorted(consumed)
 

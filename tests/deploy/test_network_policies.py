@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from services import assembly
-from services.connections import Capabilities
-from services.parts import Parts
+from services.wiring.process import build_service, set_up
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
 from shared.outgoing.guard import _SPECIAL, guard_of
 from shared.runtime.configuration import load
 from shared.runtime.settings import Settings
@@ -59,10 +59,10 @@ def held(role: str) -> frozenset[str]:
     names = ("broker", "stream", "audience", "blobs", "mail", *ANYWHERE)
     given = {name: Held() for name in names}
     seen = {name: weakref.ref(each) for name, each in given.items()}
-    capabilities = Capabilities(load({}), service=role, **given)
+    capabilities = Servers(load({}), service=role, **given)
     given.clear()
-    parts = Parts(capabilities, [role])
-    built = [assembly.components(role, parts), parts.on_due]
+    rooms = Rooms(capabilities)
+    built = build_service(role, rooms)
     for name in names:
         del vars(capabilities)[name]
     gc.collect()
@@ -94,9 +94,7 @@ async def asked_by_init(settings: Settings) -> set[str]:
     """The capabilities that `carillon init` uses."""
     notes: set[str] = set()
     given = {name: Asked(name, notes) for name in ("store", "broker", "stream", "audience", "blobs", "mail")}
-    parts = Parts(Capabilities(settings, service="init", **given), ["worker"])
-    await assembly.set_up(parts)
-    await assembly.verify(parts)
+    await set_up(Rooms(Servers(settings, service="init", **given)))
     return notes
 
 

@@ -108,10 +108,10 @@ class Missing:
         if name.partition(".")[0] in {left_out!r}:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Missing())
-import services.api.app, services.cli, services.process, services.worker.consumer
+import services.cli, services.wiring.api, services.wiring.workers, services.wiring.schedulers, services.wiring.process
+from services.feedback import listener
+from services.fanout import fan_out
 from services.api.http.documentation import DocumentationResource
-from services.parts import find_parts, find_processes
-find_parts(find_processes())
 DocumentationResource([]).handlers()
 """
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=50)

@@ -21,9 +21,9 @@ import httpx
 import pytest
 
 import carillon
-from services.connections import Capabilities
 from services.embedded.processes import free_port
-from services.parts import Parts
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
 from shared.runtime.configuration import load
 from tests.deploy.manifests import SERVICES, compose, image_settings, interpolated
 from tests.deploy.rendering import COMPONENTS, Combination, Renderings
@@ -118,9 +118,9 @@ async def deployed(
     """`init` has run, and all processes are ready."""
     environment = image_settings() | moved(given_at(place, renderings), stack, servers, folder)
     async with AsyncExitStack() as closing:
-        capabilities = Capabilities(load(environment), service="test")
+        capabilities = Servers(load(environment), service="test")
         closing.push_async_callback(capabilities.close)
-        house = House(environment, folder, servers["CARILLON_AUDIENCE_URL"], Parts(capabilities))
+        house = House(environment, folder, servers["CARILLON_AUDIENCE_URL"], Rooms(capabilities))
         closing.push_async_callback(house.end)
         init = await house.spawn("init")
         assert await init.gone() == 0, init.log

@@ -109,7 +109,7 @@ async def clock_and_worker(house: House) -> tuple[Process, Process]:
 
 async def calls(house: House, key: str, url: str, *seconds: float, **fields: Any) -> Accepted:
     """A schedule that calls a URL at instants from now by the database's clock."""
-    now = await house.capabilities.time.now()
+    now = await house.servers.time.now()
     instants = tuple(sorted(now + timedelta(seconds=each) for each in seconds))
     target = {name: fields.pop(name) for name in ("headers", "method", "secret") if name in fields}
     definition = Definition(callback=HttpCallback(url=url, payload=PAYLOAD, **target), instants=instants, **fields)
@@ -123,10 +123,10 @@ async def settled(house: House, accepted: Accepted) -> list[Outcome]:
     owner = accepted.schedule.owner
 
     async def is_settled() -> bool:
-        return not await house.capabilities.store.occurrences.find_upcoming(owner, 1)
+        return not await house.servers.store.occurrences.find_upcoming(owner, 1)
 
     await until(is_settled, "every occurrence to be settled")
-    outcomes = await house.capabilities.store.outcomes.latest(owner, 100)
+    outcomes = await house.servers.store.outcomes.latest(owner, 100)
     return sorted(outcomes, key=lambda each: (each.due, each.attempt))
 
 
@@ -134,6 +134,6 @@ async def waiting(house: House, count: int) -> None:
     """Wait until so many calls wait for a worker."""
 
     async def is_queued() -> bool:
-        return await house.capabilities.broker.depth(CALL_QUEUE) >= count
+        return await house.servers.broker.depth(CALL_QUEUE) >= count
 
     await until(is_queued, f"{count} calls in their queue")

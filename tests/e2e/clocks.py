@@ -105,7 +105,7 @@ async def _declared(channel: aio_pika.abc.AbstractChannel, queue: str) -> aio_pi
 
 async def scheduled(house: House, key: str, *seconds: float, queue: str = "users.queue", **fields: Any) -> Accepted:
     """A list of instants from now by the database's clock."""
-    now = await house.capabilities.time.now()
+    now = await house.servers.time.now()
     instants = tuple(sorted(now + timedelta(seconds=each) for each in seconds))
     wanted = Wanted(
         NAMESPACE,
@@ -124,7 +124,7 @@ async def crowd(
 
     One counted refusal makes any of them a dead letter.
     """
-    start = await house.capabilities.time.now() + timedelta(seconds=after)
+    start = await house.servers.time.now() + timedelta(seconds=after)
     step = timedelta(seconds=within) / (schedules * instants)
     wanted = [
         Wanted(

@@ -16,16 +16,18 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from services.cli import verbs
-from services.parts import find_parts, find_processes
 
 # What the command and the processes import when they are chosen, and the drivers of the native stack.
 _PROGRAM = (
     "services.cli.api",
     "services.cli.programs",
-    "services.process",
-    "services.api.app",
+    "services.wiring.process",
+    "services.wiring.api",
+    "services.wiring.schedulers",
+    "services.wiring.workers",
+    "services.fanout.fan_out",
+    "services.feedback.listener",
     "litestar.plugins.pydantic",  # what an app imports when it is made, where pydantic is installed
-    "services.worker.consumer",
     "shared.broker.rabbitmq",
     "shared.stream.kafka",
     "shared.blobs.s3",
@@ -34,9 +36,7 @@ _PROGRAM = (
 _VERBS = [f"{verbs.__name__}.{module.name}" for module in pkgutil.iter_modules(verbs.__path__)]
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(
-    [*_PROGRAM, *_VERBS, *(part.__module__ for part in find_parts(find_processes())), __name__]
-)
+_context.set_forkserver_preload([*_PROGRAM, *_VERBS, __name__])
 
 
 class Forked:

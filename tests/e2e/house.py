@@ -22,11 +22,9 @@ from typing import Any
 import asyncpg
 import pymongo
 
-from services import assembly
-from services.connections import Capabilities
-from services.parts import Parts
-from services.parts.clock.common import ClockPart
-from services.parts.jobs.common import JobsPart
+from services.wiring.process import set_up
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.templates import Template
 from shared.domain.push.records import APNS
@@ -93,19 +91,19 @@ class House:
         environment: dict[str, str],
         folder: Path,
         push_database: str,
-        parts: Parts,
+        rooms: Rooms,
         *,
         forks: bool = True,
     ) -> None:
         self.environment = environment
         self.python = sys.executable
         self._forks = forks
-        self.capabilities = parts.capabilities
-        self.parts = parts
-        self.feed = parts.of(JobsPart).feed
-        self.jobs = parts.of(JobsPart).flow
-        self.groups = parts.of(JobsPart).groups
-        self.schedules = parts.of(ClockPart).schedules
+        self.servers = rooms.servers
+        self.rooms = rooms
+        self.feed = rooms.jobs.feed
+        self.jobs = rooms.jobs.flow
+        self.groups = rooms.jobs.groups
+        self.schedules = rooms.clock.schedules
         self.new_app()
         self.folder = folder
         self.push_database = push_database
@@ -199,23 +197,23 @@ class House:
         await connection.close()
 
     async def template(self, name: str, locale: str, body: dict[str, Any]) -> None:
-        await self.capabilities.store.templates.add(
+        await self.servers.store.templates.add(
             Template(id=str(uuid.uuid4()), app_id=self.app_id, name=name, locale=locale, body=body)
         )
 
     async def file(self, content: bytes, name: str = "users.csv") -> str:
         """Upload a file; its path, for `csv_path`."""
-        bucket = f"{self.environment['CARILLON_BLOBS_ENDPOINT_URL']}/{self.capabilities.blobs.bucket}"
+        bucket = f"{self.environment['CARILLON_BLOBS_ENDPOINT_URL']}/{self.servers.blobs.bucket}"
         request = urllib.request.Request(bucket, method="PUT")
         (await asyncio.to_thread(urllib.request.urlopen, request, timeout=30)).close()
-        path = f"{self.capabilities.blobs.bucket}/{self.app}/{name}"
-        await self.capabilities.blobs.write(path, _once(content))
+        path = f"{self.servers.blobs.bucket}/{self.app}/{name}"
+        await self.servers.blobs.write(path, _once(content))
         return path
 
     async def content(self, path: str) -> bytes:
         """What stands in a file."""
-        file = await self.capabilities.blobs.stat(path)
-        return b"".join([chunk async for chunk in self.capabilities.blobs.read(file, 0, file.size)])
+        file = await self.servers.blobs.stat(path)
+        return b"".join([chunk async for chunk in self.servers.blobs.read(file, 0, file.size)])
 
     def job(self, **fields: Any) -> Job:
         standard: dict[str, Any] = {
@@ -230,7 +228,7 @@ class House:
             app_name=self.app,
             created_by="test@example.com",
             group_id=str(uuid.uuid4()),
-            created_at=self.capabilities.clock.now_ns(),
+            created_at=self.servers.clock.now_ns(),
             **(standard | fields),
         )
 
@@ -241,7 +239,7 @@ class House:
 
     async def key_of(self, job_id: str) -> str:
         """The key of the job that has this id now."""
-        job = await self.capabilities.store.jobs.view(job_id)
+        job = await self.servers.store.jobs.view(job_id)
         assert job is not None
         return job.key
 
@@ -249,15 +247,15 @@ class House:
         """Wait until nothing is left to do for the job."""
 
         async def is_closed() -> bool:
-            job = await self.capabilities.store.jobs.get(job_id)
+            job = await self.servers.store.jobs.get(job_id)
             return job is not None and not job.open
 
         try:
             await until(is_closed, f"job {job_id} to close", seconds)
         except TimeoutError:
-            found = await self.capabilities.store.jobs.get(job_id)
+            found = await self.servers.store.jobs.get(job_id)
             raise AssertionError(f"not closed: {found}\n{self.logs()}") from None
-        job = await self.capabilities.store.jobs.get(job_id)
+        job = await self.servers.store.jobs.get(job_id)
         assert job is not None
         return job
 
@@ -268,9 +266,7 @@ class House:
     async def records(self, expected: int, *, topic: str = "") -> list[Any]:
         """The committed records of a topic, by default the app's: waits for `expected`, then looks for more."""
         records: list[Any] = []
-        async with self.capabilities.stream.reader(
-            topic or self.topic, group=f"oracle-{secrets.token_hex(4)}"
-        ) as reader:
+        async with self.servers.stream.reader(topic or self.topic, group=f"oracle-{secrets.token_hex(4)}") as reader:
 
             async def has_read_all() -> bool:
                 records.extend(await _read(reader.read))
@@ -329,10 +325,10 @@ async def house_on(
     environment: dict[str, str], folder: Path, push_database: str, *, forks: bool = True
 ) -> AsyncIterator[House]:
     """A house with everything set up and nothing running. Unless it `forks`, its processes start as an operator's."""
-    capabilities = Capabilities(load(environment), service="test")
-    parts = Parts(capabilities)
-    await assembly.set_up(parts)
-    house = House(environment, folder, push_database, parts, forks=forks)
+    capabilities = Servers(load(environment), service="test")
+    rooms = Rooms(capabilities)
+    await set_up(rooms)
+    house = House(environment, folder, push_database, rooms, forks=forks)
     try:
         yield house
     finally:

@@ -48,7 +48,7 @@ async def planned_but_held(house: House, **environment: str) -> str:
     await house.start("worker", **environment)
 
     async def is_planned() -> bool:
-        standing = await house.capabilities.store.jobs.get_standing(job_id)
+        standing = await house.servers.store.jobs.get_standing(job_id)
         return standing is not None and standing.end is not None
 
     await until(is_planned, "the plan")
@@ -123,10 +123,10 @@ async def test_several_templates_share_the_devices(house: House) -> None:
 async def test_what_is_not_sent_when_a_job_expires_is_dropped(house: House) -> None:
     await house.devices(40_000)
     worker = await house.start("worker", fault="send.after_take@9=stop")
-    expires_at = house.capabilities.clock.now_ns() + 10 * SECOND
+    expires_at = house.servers.clock.now_ns() + 10 * SECOND
     job_id = await house.post(expires_at=expires_at)
     await worker.reached("send.after_take")
-    await until(lambda: house.capabilities.clock.now_ns() > expires_at, "the end of its time")
+    await until(lambda: house.servers.clock.now_ns() > expires_at, "the end of its time")
     worker.send(signal.SIGCONT)
     job = await house.closed(job_id)
     planned, sent, failed, skipped = counts(job)
@@ -154,7 +154,7 @@ async def test_a_template_that_fails_for_one_locale(house: House, every: int, st
     assert job.status is JobStatus.COMPLETED
     assert counts(job) == (3_000, 3_000 - refused, refused, 0)
     assert (job.reasons, job.locales) == ({"bad-context": refused}, {"en": 3_000 - refused})
-    batches = [await house.capabilities.store.batches.get(job_id, ordinal) for ordinal in range(3)]
+    batches = [await house.servers.store.batches.get(job_id, ordinal) for ordinal in range(3)]
     assert [batch and batch.status for batch in batches] == [status] * 3
     assert devices_of(await house.records(3_000 - refused)) == numbers(upto=3_000, without=every)
 
@@ -214,7 +214,7 @@ async def test_a_stopped_job_sends_nothing_more(house: House) -> None:
     per_device = devices_of(await house.records(sent))
     assert per_device.total() == sent
     assert set(per_device.values()) == {1}
-    assert await house.capabilities.store.jobs.get(job_id) == job
+    assert await house.servers.store.jobs.get(job_id) == job
 
 
 async def test_a_job_whose_table_is_dropped_before_planning_is_stopped(house: House) -> None:
@@ -247,7 +247,7 @@ async def test_a_table_that_is_away_for_a_moment_costs_nothing(house: House) -> 
     job_id = await house.post()
 
     async def has_begun() -> bool:
-        totals = (await house.capabilities.store.batch_sums.totals([job_id])).get(job_id)
+        totals = (await house.servers.store.batch_sums.totals([job_id])).get(job_id)
         return totals is not None and totals.sent > 5_000
 
     await until(has_begun, "some batches")

@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.native]
 
 
 async def held(house: House, job_id: str) -> bool:
-    job = await house.capabilities.store.jobs.view(job_id)
+    job = await house.servers.store.jobs.view(job_id)
     return job is not None and job.status is JobStatus.TRIPPED
 
 
@@ -36,7 +36,7 @@ async def test_a_failing_batch_holds_the_job_and_resume_forgives_it(house: House
         await doomed.gone()
         await house.start("worker", **LARGE)
     await until(lambda: held(house, job_id), "the job to be held")
-    job = await house.capabilities.store.jobs.view(job_id)
+    job = await house.servers.store.jobs.view(job_id)
     assert job is not None
     assert "of" in job.events[-1].message
     assert job.events[-1].state == "fail"

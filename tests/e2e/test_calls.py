@@ -108,7 +108,7 @@ async def test_the_tenth_failure_makes_a_dead_letter_which_can_be_tried_again(ho
         outcomes = await settled(house, accepted)
         assert [each.attempt for each in server.all] == list(range(1, 11))
         assert [each.result for each in outcomes] == [OutcomeResult.FAILED] * 9 + [OutcomeResult.DEAD]
-        [letter] = await house.capabilities.store.dead_letters.page(NAMESPACE, limit=10)
+        [letter] = await house.servers.store.dead_letters.page(NAMESPACE, limit=10)
         assert (letter.key, letter.attempts, letter.error) == ("dead", 10, "HTTP 503")
         healthy = True
         await until(lambda: is_retried(house, letter), "the retry")
@@ -140,7 +140,7 @@ async def test_a_failing_instant_does_not_delay_its_series(house: House) -> None
         return status(500 if call.due == dues[0] and len(set(dues)) < 4 else 200)
 
     async with callee(answers) as server:
-        every_second = Every(1, await house.capabilities.time.now())
+        every_second = Every(1, await house.servers.time.now())
         policy = RetryPolicy(attempts=100, first_delay_seconds=0.5, factor=1)
         accepted = await calls(house, "beat", server.url, recurrence=every_second, max_occurrences=4, retry=policy)
         outcomes = await settled(house, accepted)
@@ -181,11 +181,11 @@ async def test_what_waits_for_a_worker_can_still_be_removed_or_held(house: House
 
 async def test_a_record_arrives_on_an_allowed_topic_with_its_key_and_headers(house: House) -> None:
     topic, port = f"users-{secrets.token_hex(5)}", free_port()
-    await house.capabilities.stream.setup({topic: 1})
+    await house.servers.stream.setup({topic: 1})
     known = {"CARILLON_API_PORT": str(port), "CARILLON_API_FIRST_ADMIN": "admin@example.com"}
     await house.start("api", CARILLON_CALLBACKS_TOPICS=f"{topic},others", **known)
     await house.start("scheduler", **QUICK)
-    due = (await house.capabilities.time.now() + timedelta(seconds=5)).replace(microsecond=0) + timedelta(seconds=1)
+    due = (await house.servers.time.now() + timedelta(seconds=5)).replace(microsecond=0) + timedelta(seconds=1)
     answer, schedule = await Customer(port).call("POST", "/schedules", record(topic, due.isoformat()))
     assert answer == 201, schedule
     refused, problem = await Customer(port).call("POST", "/schedules", record("secret-topic", due.isoformat()))

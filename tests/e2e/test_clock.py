@@ -46,7 +46,7 @@ async def test_each_instant_comes_once_and_none_early(house: House) -> None:
 
 async def all_outcomes(house: House, accepted: Accepted, count: int) -> list[Outcome]:
     """The outcomes of a schedule, newest first; none before there are so many."""
-    found = await house.capabilities.store.outcomes.latest(accepted.schedule.owner, 10)
+    found = await house.servers.store.outcomes.latest(accepted.schedule.owner, 10)
     return found if len(found) >= count else []
 
 
@@ -79,7 +79,7 @@ async def test_a_schedule_is_finished_when_nothing_is_left(house: House) -> None
     async with receiving(house, "users.queue") as receiver:
         accepted = await scheduled(house, "short", 2)
         await receiver.got(1)
-    schedule, store = accepted.schedule, house.capabilities.store
+    schedule, store = accepted.schedule, house.servers.store
 
     async def is_done() -> bool:
         return not await store.occurrences.with_any([schedule.owner])
@@ -90,19 +90,19 @@ async def test_a_schedule_is_finished_when_nothing_is_left(house: House) -> None
 
     await until(is_done, "nothing to be left of it")
     # Rather than wait until its last instant is long past.
-    await store.schedules.sweep_again([schedule.id], before=AHEAD, at=await house.capabilities.time.now() - HOUR)
+    await store.schedules.sweep_again([schedule.id], before=AHEAD, at=await house.servers.time.now() - HOUR)
     await until(is_finished, "the schedule to be finished")
 
 
 async def test_a_series_fires_at_every_instant_and_ends_by_its_count(house: House) -> None:
     await house.start("scheduler")
-    now = await house.capabilities.time.now()
+    now = await house.servers.time.now()
     async with receiving(house, "users.queue") as receiver:
         accepted = await scheduled(house, "beat", recurrence=Every(1, now), max_occurrences=4)
         await receiver.got(4)
 
         async def is_over() -> bool:
-            return not await house.capabilities.store.occurrences.find_upcoming(accepted.schedule.owner, 1)
+            return not await house.servers.store.occurrences.find_upcoming(accepted.schedule.owner, 1)
 
         await until(is_over, "the series to end")
     dues = [each.due for each in receiver.all]
@@ -143,10 +143,10 @@ async def test_an_unroutable_message_is_retried_and_then_dead(house: House) -> N
     accepted = await scheduled(house, "lost", 2, queue="users.missing", retry=policy)
 
     async def is_dead() -> bool:
-        return bool(await house.capabilities.store.dead_letters.page(accepted.schedule.namespace, limit=10))
+        return bool(await house.servers.store.dead_letters.page(accepted.schedule.namespace, limit=10))
 
     await until(is_dead, "a dead letter")
-    [letter] = await house.capabilities.store.dead_letters.page(accepted.schedule.namespace, limit=10)
+    [letter] = await house.servers.store.dead_letters.page(accepted.schedule.namespace, limit=10)
     assert (letter.key, letter.attempts) == ("lost", 2)
     async with receiving(house, "users.missing") as receiver:
         await until(lambda: is_retried(house, letter), "the retry")
@@ -160,12 +160,12 @@ async def test_what_nobody_can_read_does_not_hold_up_its_neighbours(house: House
     due = accepted[0].schedule.definition.instants[0]
     owners = ("of/an/unknown/kind", "job/x/nonsense", "batch/x/y", "nobody")
     unknown = [once(owner, "g", due, accepted_at=due) for owner in owners]
-    await house.capabilities.store.occurrences.add(unknown)
+    await house.servers.store.occurrences.add(unknown)
     await house.start("scheduler")
     async with receiving(house, "users.queue") as receiver:
         await receiver.got(len(accepted))
     assert set(receiver.times.values()) == {1}
-    assert await house.capabilities.store.occurrences.with_any(list(owners)) == set(owners)
+    assert await house.servers.store.occurrences.with_any(list(owners)) == set(owners)
 
 
 async def test_early_is_for_first_attempts_alone(house: House) -> None:

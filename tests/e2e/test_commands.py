@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from services.wiring.workers import build_stages
 from services.worker.push.send import Sender
 from shared.domain.jobs.batches import SLOTS, BatchStatus
 from shared.domain.jobs.jobs import SendBatch
@@ -28,7 +29,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> Commands:
 async def planned(house: House) -> str:
     """A job of one batch more than it has chains, its first batch queued."""
     await house.devices((SLOTS + 1) * 1_000)
-    [planner] = [stage for stage in house.parts.stages if stage.task.queue == "push.split"]
+    [planner] = [stage for stage in build_stages(house.rooms) if stage.task.queue == "push.split"]
     key = await house.post()
     await planner.run(planner.task(key))
     return key
@@ -36,8 +37,8 @@ async def planned(house: House) -> str:
 
 async def test_a_batch_costs_five_commands(commands: Commands, house: House) -> None:
     key = await planned(house)
-    batches = house.capabilities.store.batches
-    [sender] = [stage for stage in house.parts.stages if isinstance(stage, Sender)]
+    batches = house.servers.store.batches
+    [sender] = [stage for stage in build_stages(house.rooms) if isinstance(stage, Sender)]
     await sender.run(SendBatch(key, 1, 1))  # the job's own document is read once, whatever it has of batches
     commands.by_collection.clear()
 
@@ -52,7 +53,7 @@ async def test_a_batch_costs_five_commands(commands: Commands, house: House) -> 
 async def test_the_last_batch_of_a_chain_looks_for_no_successor(commands: Commands, house: House) -> None:
     """A job of up to 32 batches has no others."""
     key = await planned(house)
-    [sender] = [stage for stage in house.parts.stages if isinstance(stage, Sender)]
+    [sender] = [stage for stage in build_stages(house.rooms) if isinstance(stage, Sender)]
     await sender.run(SendBatch(key, 1, 1))
     commands.by_collection.clear()
 
@@ -69,8 +70,8 @@ async def test_the_successor_of_a_batch_of_a_job_that_is_paused_meanwhile_waits_
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = await planned(house)
-    store = house.capabilities.store
-    [sender] = [stage for stage in house.parts.stages if isinstance(stage, Sender)]
+    store = house.servers.store
+    [sender] = [stage for stage in build_stages(house.rooms) if isinstance(stage, Sender)]
     settle = Batches.settle
 
     async def settle_and_pause(*given: Any, **named: Any) -> Any:

@@ -37,7 +37,7 @@ async def test_every_user_of_a_file_gets_it_on_every_device_and_nobody_else_does
     assert (job.totals.unknown, job.totals.batches) == (100, 4)
     tokens = await house.sent_per_device(5_800)
     assert {int(token, 16) for token in tokens} == set(range(1, 5_801))
-    plan = await house.capabilities.store.files.plan(job.file_plan_id)
+    plan = await house.servers.store.files.plan(job.file_plan_id)
     assert plan is not None
     assert (plan.users, plan.repeated) == (3_000, 500)
 
@@ -47,12 +47,12 @@ async def test_every_position_of_a_cut(house: House) -> None:
     await house.devices(8)
     content = b'id,n\r\nu1,1\r\n"u2",2\nu3,"a\r\nb"\ru1,4\r\nx,5\n"u4",6\r\nu2,7\ru5,8\nu5,9\r\nu6,10'
     path = await house.file(content)
-    file = await house.capabilities.blobs.stat(path)
+    file = await house.servers.blobs.stat(path)
     await house.start("worker")
     cuts = range(1, 11)
     for records in cuts:
         job = house.job(csv_path=path, context={"who": f"cut {records}"})
-        await house.capabilities.store.files.begin(job.file_plan_id, file, cut_records=records)
+        await house.servers.store.files.begin(job.file_plan_id, file, cut_records=records)
         await house.jobs.start(job)
         done = await house.closed(job.id)
         assert done.totals is not None
@@ -118,15 +118,15 @@ async def test_pause_and_resume_in_the_middle_of_a_file(house: House) -> None:
     assert await house.jobs.pause(job_id) is not None
     worker.send(signal.SIGCONT)
     await until(lambda: _quiet(house, job_id), "what is in flight to settle")
-    sent = (await house.capabilities.store.batch_sums.totals([job_id]))[job_id].sent
+    sent = (await house.servers.store.batch_sums.totals([job_id]))[job_id].sent
     assert 6_000 <= sent < 20_000
     assert await house.jobs.resume(job_id) is not None
     await house.exactly_once(job_id, 20_000)
 
 
 async def _quiet(house: House, job_id: str) -> bool:
-    batches = [batch async for batch in house.capabilities.store.batch_sums.read_settled(job_id)]
-    heads = await house.capabilities.store.batches.heads(job_id)
+    batches = [batch async for batch in house.servers.store.batch_sums.read_settled(job_id)]
+    heads = await house.servers.store.batches.heads(job_id)
     return bool(batches) and all(head.planned for head in heads)
 
 
@@ -176,7 +176,7 @@ async def test_a_job_over_a_file_that_we_are_denied_says_so_and_goes_on_once_som
         job_id = await house.post(csv_path=path)
 
         async def told() -> bool:
-            job = await house.capabilities.store.jobs.get(job_id)
+            job = await house.servers.store.jobs.get(job_id)
             return job is not None and any(event.state is EventState.FAIL for event in job.events)
 
         await until(told, "the denial to stand among the events")
@@ -201,7 +201,7 @@ async def test_a_file_that_is_gone_or_changed_stops_the_job(house: House) -> Non
     assert await house.jobs.pause(job_id) is not None
 
     async def is_planned() -> bool:
-        job = await house.capabilities.store.jobs.view(job_id)
+        job = await house.servers.store.jobs.view(job_id)
         return job is not None and job.plan.end is not None
 
     await until(is_planned, "the plan")

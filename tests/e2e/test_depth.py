@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from services.wiring.workers import build_stages
 from services.worker.consumer import Consumer
 from tests.e2e.house import House
 
@@ -42,8 +43,8 @@ async def test_a_record_is_few_calls_from_its_message(house: House, monkeypatch:
     await house.devices(10)
     stopping = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        for stage in house.parts.stages:
-            group.create_task(Consumer(house.capabilities.broker, stage, name="test").run(stopping))
+        for stage in build_stages(house.rooms):
+            group.create_task(Consumer(house.servers.broker, stage, name="test").run(stopping))
         await house.exactly_once(await house.post(), 10)
         stopping.set()
     print("\n".join(seen[0]))

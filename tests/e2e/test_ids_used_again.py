@@ -82,31 +82,31 @@ async def test_markers_of_the_earlier_job_stand_in_nobodys_way(house: House, cus
 
 
 async def test_a_start_that_was_left_behind_begins_no_later_job(house: House) -> None:
-    now = house.capabilities.clock.now_ns()
+    now = house.servers.clock.now_ns()
     earlier = house.job(starts_at=now + HOUR_NS, status=JobStatus.SCHEDULED)
     await house.jobs.start(earlier)
-    await house.capabilities.store.open_jobs.withdraw(earlier.key)
+    await house.servers.store.open_jobs.withdraw(earlier.key)
     later = replace(house.job(starts_at=now + 2 * HOUR_NS, status=JobStatus.SCHEDULED), id=earlier.id)
     await house.jobs.start(later)
 
     await house.jobs.begin(earlier.key)
 
-    found = await house.capabilities.store.jobs.view(earlier.id)
+    found = await house.servers.store.jobs.view(earlier.id)
     assert found is not None
     assert found.status is JobStatus.SCHEDULED
-    starts = [await house.capabilities.store.occurrences.with_any([start_of(job.key)]) for job in (earlier, later)]
+    starts = [await house.servers.store.occurrences.with_any([start_of(job.key)]) for job in (earlier, later)]
     assert all(starts)
 
 
 async def test_a_planner_of_the_earlier_job_that_wakes_up_late_changes_nothing(house: House) -> None:
     await house.devices(3_000)
-    await house.capabilities.stream.setup({house.topic: 2})
+    await house.servers.stream.setup({house.topic: 2})
     earlier = house.job(filters={"locale": "pt"})
     await house.jobs.start(earlier)
     sleeper = await house.start("worker", fault="plan.before_end=stop")
     await sleeper.reached("plan.before_end")
     # What DELETE of its app does, once it was stopped and closed.
-    store = house.capabilities.store
+    store = house.servers.store
     await store.batches.remove_of([earlier.key])
     await store.jobs._jobs.delete_one({"_id": earlier.id})
     later = replace(earlier, incarnation=fresh_incarnation(), filters={"locale": "en"})
@@ -133,7 +133,7 @@ async def test_an_id_is_a_jobs_or_a_groups(house: House, customer: Customer) -> 
     await house.devices(100)
     app_id = await an_app(house, customer)
     of_group, of_job = str(uuid.uuid4()), str(uuid.uuid4())
-    starts_at = house.capabilities.clock.now_ns() + 48 * HOUR_NS
+    starts_at = house.servers.clock.now_ns() + 48 * HOUR_NS
     localized: dict[str, Any] = {"localized": True, "startsAt": starts_at}
     path = f"/apps/{app_id}/jobs?template=welcome"
     posts = [({"id": of_group} | localized, 201), ({"id": of_group}, 409), ({"id": of_group} | localized, 409)]

@@ -31,7 +31,7 @@ async def spread(house: House, devices: int) -> None:
 
 async def a_group(house: House, *, starts_at: int | None = None, earlier: bool = False, **fields: Any) -> Group:
     """A localized push whose zones have all begun, or whose starts are given; as an earlier version made it, if so."""
-    now = house.capabilities.clock.now_ns()
+    now = house.servers.clock.now_ns()
     # Two days back: even a day later has passed everywhere, and begins at once.
     job = house.job(starts_at=starts_at or now - 3 * 86_400 * SECOND, localized=True, **fields)
     made = make_group(job, zone_starts(job.starts_at, now, "", published_sign=False))
@@ -115,7 +115,7 @@ async def test_zones_start_at_their_own_time_and_can_be_held_and_stopped_togethe
     await spread(house, 500)
     await house.start("scheduler")
     await house.start("worker")
-    now = house.capabilities.clock.now_ns()
+    now = house.servers.clock.now_ns()
     # In the west it is that late last of all.
     soon = now + 2 * SECOND - (starts(0, "+1400", published_sign=False))
     group = await a_group(house, starts_at=soon)
@@ -138,7 +138,7 @@ async def test_who_changes_zone_between_two_starts_gets_one_record(house: House,
     await house.devices(100)
     await house.change_devices("UPDATE {table} SET tz = CASE WHEN seq_id <= 50 THEN '+0200' ELSE '+0100' END")
     await house.start("worker")
-    now = house.capabilities.clock.now_ns()
+    now = house.servers.clock.now_ns()
     content = b"id\n" + b"".join(b"u%d\n" % number for number in range(1, 111))
     path = await house.file(content) if from_file else ""
     job = house.job(starts_at=now + 2 * 3600 * SECOND, localized=True, csv_path=path)

@@ -67,13 +67,13 @@ async def a_job(house: House, **fields: Any) -> Any:
 @pytest.mark.parametrize("fault", ["", "mail.after_send=kill"], ids=["", "killed"])
 async def test_everybody_hears_of_a_job_once_or_with_the_same_id(house: House, sink: Sink, fault: str) -> None:
     await house.devices(2_000)
-    customer, path = await a_job(house, startsAt=house.capabilities.clock.now_ns() + 3_600 * 10**9)
+    customer, path = await a_job(house, startsAt=house.servers.clock.now_ns() + 3_600 * 10**9)
     first = await house.start("worker", fault=fault)
     await house.start("scheduler")
     if fault:
         await first.gone()
         # Rather than wait until the dead one's lease is over.
-        await house.capabilities.store.jobs._jobs.update_many({}, {"$unset": {"mail_lease": ""}})
+        await house.servers.store.jobs._jobs.update_many({}, {"$unset": {"mail_lease": ""}})
         await house.start("worker")
     for move in ("pause", "resume", "stop"):
         assert (await customer.call("PUT", f"{path}/{move}"))[0] == 200
@@ -106,4 +106,4 @@ async def test_a_completed_job_is_told_with_its_numbers(house: House, sink: Sink
 
 
 async def nothing_is_due(house: House) -> bool:
-    return [job_id async for job_id in house.capabilities.store.mails.find_waiting(LATEST)] == []
+    return [job_id async for job_id in house.servers.store.mails.find_waiting(LATEST)] == []

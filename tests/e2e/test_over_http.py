@@ -86,8 +86,8 @@ async def test_a_job_with_a_filter_its_records_and_its_feedback(house: House, cu
     feedback = [{"metadata": record["metadata"], "Err": None} for record in records[:900]]
     failures = [{"metadata": record["metadata"], "Err": {"Key": "unregistered"}} for record in records[900:]]
     topic = f"push-{house.app}_apns-{secrets.token_hex(3)}-feedbacks"
-    await house.capabilities.stream.setup({topic: 2})
-    await house.capabilities.stream.publish(topic, [json.dumps(each).encode() for each in feedback + failures])
+    await house.servers.stream.setup({topic: 2})
+    await house.servers.stream.publish(topic, [json.dumps(each).encode() for each in feedback + failures])
     expected = {"ack": 900, "unregistered": 100}
 
     async def counted() -> bool:
@@ -103,7 +103,7 @@ async def test_the_pusher_of_the_documentation_answers_each_record_once(
     for service in ("worker", "scheduler", "feedback"):
         await house.start(service, CARILLON_FEEDBACK_FLUSH_SECONDS="0.3", CARILLON_FEEDBACK_GROUP=f"g-{house.app}")
     app_id, topic = await an_app(house, customer), f"{house.app}-feedbacks"
-    await house.capabilities.stream.setup({topic: 2})
+    await house.servers.stream.setup({topic: 2})
     names = {
         "push-game_apns-massive": f"push-{house.app}_apns-massive",
         "game-feedbacks": topic,
@@ -149,7 +149,7 @@ async def test_a_job_is_paused_resumed_and_repeated_by_its_key(house: House, cus
     assert (await customer.call("PUT", f"{path}/pause"))[0] == 403
     job_key = await house.key_of(job_id)
     await until(lambda: nothing_in_flight(house, job_key), "what was in flight to end")
-    held = await house.capabilities.store.batch_sums.totals([job_key])
+    held = await house.servers.store.batch_sums.totals([job_key])
     assert 8_000 <= held[job_key].sent < 30_000
     assert (await customer.call("PUT", f"{path}/resume"))[1]["status"] == ""
     await house.exactly_once(job_id, 30_000)
@@ -157,8 +157,8 @@ async def test_a_job_is_paused_resumed_and_repeated_by_its_key(house: House, cus
 
 
 async def nothing_in_flight(house: House, job_key: str) -> bool:
-    standing = await house.capabilities.store.jobs.get_standing(job_key)
-    heads = await house.capabilities.store.batches.heads(job_key)
+    standing = await house.servers.store.jobs.get_standing(job_key)
+    heads = await house.servers.store.batches.heads(job_key)
     return standing is not None and standing.end is not None and all(head.planned for head in heads)
 
 

@@ -40,7 +40,7 @@ async def test_unreadable_messages_are_dropped(house: House) -> None:
     bodies = unreadable(job_id)
     for body in bodies:
         for queue in QUEUES:
-            await house.capabilities.broker.publish(queue, body)
+            await house.servers.broker.publish(queue, body)
     await house.exactly_once(job_id, 20_000)
 
     dropped = len(bodies) * len(QUEUES)
@@ -51,7 +51,7 @@ async def test_unreadable_messages_are_dropped(house: House) -> None:
 
 async def all_are_empty(house: House) -> None:
     for queue in QUEUES:
-        assert await house.capabilities.broker.depth(queue) == 0
+        assert await house.servers.broker.depth(queue) == 0
 
 
 async def test_tasks_that_name_nothing_there_is_vanish(house: House) -> None:
@@ -71,7 +71,7 @@ async def test_tasks_that_name_nothing_there_is_vanish(house: House) -> None:
         (FINISH_QUEUE, FinishJob(job_id)),
     ]
     for queue, task in strays:
-        await house.capabilities.broker.publish(queue, encode(task))
+        await house.servers.broker.publish(queue, encode(task))
     await house.exactly_once(job_id, 20_000)
     await one_more_job(house, before=20_000)
     await all_are_empty(house)
@@ -83,7 +83,7 @@ async def test_tasks_in_the_wrong_queue_do_no_harm(house: House) -> None:
     job_id = await house.post()
     for queue in QUEUES:
         for task in (PlanJob(job_id), SendBatch(job_id, 2, 1), FinishJob(job_id)):
-            await house.capabilities.broker.publish(queue, encode(task))
+            await house.servers.broker.publish(queue, encode(task))
     await house.exactly_once(job_id, 20_000)
     await one_more_job(house, before=20_000)
 

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from services.connections import Capabilities
 from services.embedded.processes import free_port
-from services.parts import Parts
-from services.parts.messages.common import MessagesPart
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
 from shared.domain.jobs.jobs import JobStatus
 from shared.domain.messages.answers import Channel
 from shared.domain.messages.credentials import Credential
@@ -79,9 +78,9 @@ async def api(stack: Endpoints, tmp_path_factory: pytest.TempPathFactory) -> Asy
         "CARILLON_SHUTDOWN_READINESS_SECONDS": "0",
         "CARILLON_LOGS_FORMAT": "json",
     }
-    capabilities = Capabilities(load(environment), service="test")
+    capabilities = Servers(load(environment), service="test")
     await capabilities.store.setup()
-    house = House(environment, folder, "", Parts(capabilities))
+    house = House(environment, folder, "", Rooms(capabilities))
     try:
         await house.start("api")
         yield Lonely(house, Customer(port), Customer(health))
@@ -145,7 +144,7 @@ async def test_jobs_are_seen_held_and_stopped(lonely: Lonely) -> None:
         for move, status in (("pause", "paused"), ("resume", ""), ("pause", "paused"), ("stop", "stopped")):
             answer = await lonely.customer.call("PUT", f"{path}/{move}")
             assert (answer[0], answer[1]["status"]) == (200, status), answer
-        stored = await lonely.house.capabilities.store.jobs.get(job.key)
+        stored = await lonely.house.servers.store.jobs.get(job.key)
         assert stored is not None
         assert stored.status is JobStatus.STOPPED
     assert (await lonely.customer.call("GET", f"/apps/{lonely.app_id}/jobs"))[0] == 200
@@ -153,15 +152,15 @@ async def test_jobs_are_seen_held_and_stopped(lonely: Lonely) -> None:
 
 @pytest.mark.proof
 async def test_links_unsubscribe_and_callbacks_of_providers_are_heard(lonely: Lonely) -> None:
-    store, links = lonely.house.capabilities.store, lonely.house.parts.of(MessagesPart).links
+    store, links = lonely.house.servers.store, lonely.house.rooms.messages.links
     [url] = links.urls_of(lonely.app_id, Channel.MAIL, ["ann@example.com"])
     path = url.removeprefix(PUBLIC_URL)
     form = {"content-type": "application/x-www-form-urlencoded", "accept": "text/html"}
     assert await post(lonely, path, b"List-Unsubscribe=One-Click", form) == 200
     assert len(await store.suppressions.page(lonely.app_id, limit=10)) == 1
 
-    sealed = lonely.house.capabilities.key_ring.seal({"authToken": TOKEN}, CREDENTIAL)
-    at = lonely.house.capabilities.clock.now()
+    sealed = lonely.house.servers.key_ring.seal({"authToken": TOKEN}, CREDENTIAL)
+    at = lonely.house.servers.clock.now()
     credential = Credential(
         id=CREDENTIAL, app_id=lonely.app_id, name="sms", kind="twilio", fields={}, rate=10, max_in_flight=20,
         test_recipient="+6591234567", created_by="a", created_at=at, updated_at=at, secret=sealed, fingerprint="f",

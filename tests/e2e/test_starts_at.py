@@ -22,7 +22,7 @@ DEVICES = 1_500
 
 async def start_in(house: House, seconds: float) -> int:
     """So many seconds from now, by the database's clock, in ns."""
-    return ms(await house.capabilities.store.now() + timedelta(seconds=seconds)) * 1_000_000
+    return ms(await house.servers.store.now() + timedelta(seconds=seconds)) * 1_000_000
 
 
 async def begun_at(house: House, job_id: str) -> datetime:
@@ -30,7 +30,7 @@ async def begun_at(house: House, job_id: str) -> datetime:
     found: list[Job] = []
 
     async def is_begun() -> bool:
-        job = await house.capabilities.store.jobs.view(job_id)
+        job = await house.servers.store.jobs.view(job_id)
         found[:] = [job] if job is not None and job.status is JobStatus.RUNNING else []
         return bool(found)
 
@@ -70,7 +70,7 @@ async def test_the_clock_begins_a_job_on_time(house: House) -> None:
 async def test_a_job_whose_occurrence_died_with_the_api_is_begun_by_upkeep(house: House) -> None:
     await house.devices(DEVICES)
     job = house.job(starts_at=await start_in(house, 1), status=JobStatus.SCHEDULED)
-    await house.capabilities.store.jobs.add(job)
+    await house.servers.store.jobs.add(job)
     for service in ("worker", "scheduler"):
         await house.start(service)
     await house.exactly_once(job.id, DEVICES)
@@ -87,7 +87,7 @@ async def test_the_api_dies_between_a_job_and_its_occurrence(house: House) -> No
     with pytest.raises(OSError):
         await posted(customer, app_id, startsAt=starts_at)
     assert await api.gone() == -signal.SIGKILL
-    (job,) = await house.capabilities.store.job_lists.page_of_app(app_id, limit=2)
+    (job,) = await house.servers.store.job_lists.page_of_app(app_id, limit=2)
     assert (job.status, job.starts_at) == (JobStatus.SCHEDULED, starts_at)
     for service in ("worker", "scheduler"):
         await house.start(service)
@@ -106,19 +106,19 @@ async def test_a_start_that_passes_while_the_job_is_paused_comes_at_resume(house
 
     async def has_passed() -> bool:
         owners = [f"job/{passed['id']}/start"]
-        return not await house.capabilities.store.occurrences.with_any(owners)
+        return not await house.servers.store.occurrences.with_any(owners)
 
     await until(has_passed, "the start to be fired in vain")
-    standing = await house.capabilities.store.jobs.view(passed["id"])
+    standing = await house.servers.store.jobs.view(passed["id"])
     assert standing is not None
     assert standing.waits
     for path in paths:
         assert (await customer.call("PUT", f"{path}/resume"))[1]["status"] == ""
     await house.exactly_once(passed["id"], DEVICES)
-    waiting = await house.capabilities.store.jobs.view(ahead["id"])
+    waiting = await house.servers.store.jobs.view(ahead["id"])
     assert waiting is not None
     assert waiting.status is JobStatus.SCHEDULED
     assert (await customer.call("PUT", f"{paths[1]}/stop"))[1]["status"] == "stopped"
     stopped = await house.closed(ahead["id"])
     assert stopped.plan.end == 0
-    assert await house.capabilities.store.occurrences.with_any([f"job/{ahead['id']}/start"]) == set()
+    assert await house.servers.store.occurrences.with_any([f"job/{ahead['id']}/start"]) == set()

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from services.wiring.workers import build_stages
 from services.worker.push.send import Sender
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch
@@ -18,9 +19,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.native]
 async def test_the_next_turn_waits_for_the_earlier_one(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """The earlier one cannot take the batch any more. Were the next one let go, the batch would have no message."""
     await house.devices(10)
-    store, audience = house.capabilities.store, house.capabilities.audience
-    [sender] = [stage for stage in house.parts.stages if isinstance(stage, Sender)]
-    [planner] = [stage for stage in house.parts.stages if stage.task.queue == "push.split"]
+    store, audience = house.servers.store, house.servers.audience
+    [sender] = [stage for stage in build_stages(house.rooms) if isinstance(stage, Sender)]
+    [planner] = [stage for stage in build_stages(house.rooms) if stage.task.queue == "push.split"]
     key = await house.post()
     await planner.run(planner.task(key))
     read, reading, may_go_on = audience.read, asyncio.Event(), asyncio.Event()
@@ -47,6 +48,6 @@ async def test_the_next_turn_waits_for_the_earlier_one(house: House, monkeypatch
 
 
 async def batch_of(house: House, key: str) -> Batch:
-    batch = await house.capabilities.store.batches.get(key, 0)
+    batch = await house.servers.store.batches.get(key, 0)
     assert batch is not None
     return batch

@@ -12,7 +12,7 @@ from monitoring.dashboards import DASHBOARDS
 from monitoring.pages import dashboards_with, labels_of, our_metrics, sample_name
 from monitoring.rule_cases import CASES
 from services.cli import main
-from services.parts import find_processes
+from services.wiring import PROCESSES
 from shared.domain import errors
 from shared.domain.console.signs import _REFUSALS, ROLES, SIGNS, Sign
 from tests.monitoring.expressions import every_expression
@@ -104,7 +104,7 @@ def test_no_two_signs_have_one_name_and_sentences_are_sentences() -> None:
 
 
 def test_every_process_has_its_role() -> None:
-    assert set(find_processes()) == set(ROLES)
+    assert set(PROCESSES) == set(ROLES)
 
 
 def test_what_is_refused_counts_as_no_failure_of_a_server() -> None:

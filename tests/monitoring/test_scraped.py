@@ -93,9 +93,9 @@ async def work(house: House, customer: Customer) -> None:
     await until(lambda: is_completed(customer, f"/apps/{app_id}/jobs/{job['id']}"), "the job to complete")
     records = await house.records(SENT)
     topic = f"push-{house.app}_apns-{secrets.token_hex(3)}-feedbacks"
-    await house.capabilities.stream.setup({topic: 1})
+    await house.servers.stream.setup({topic: 1})
     answers = [json.dumps({"metadata": record["metadata"], "Err": None}).encode() for record in records]
-    await house.capabilities.stream.publish(topic, answers)
+    await house.servers.stream.publish(topic, answers)
     async with receiving(house, "users.queue") as receiver:
         await scheduled(house, "training", 1, 2, 3)
         await receiver.got(3)

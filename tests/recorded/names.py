@@ -4,6 +4,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from services.wiring import PROCESSES
+from services.wiring.process import build_service
+from services.wiring.schedulers import handlers_of_due
 from shared.runtime import metrics
 from shared.runtime.configuration import describe
 from tests.recorded.recorder import show
@@ -11,22 +14,22 @@ from tests.recorded.world import World
 
 
 async def record_names(world: World) -> dict[str, str]:
-    parts, database = world.parts, world.database.database
+    rooms, database = world.rooms, world.database.database
     indexes = []
     for name in sorted(database.list_collection_names()):
         for index in sorted(database[name].list_indexes(), key=lambda each: str(each["name"])):
             fields = {key: dict(value) if key == "key" else value for key, value in index.items() if key != "v"}
             indexes.append(f"{name} {show(fields, None)}")
-    queues = sorted(f"{stage.task.queue} {stage.task.__name__}" for stage in parts.stages)
+    queues = sorted(f"{queue} {stage.task.__name__}" for queue, stage in world.stages.items())
     queues += sorted(await _queue_names(world))
-    due = sorted(parts.on_due)
+    due = sorted(handlers_of_due(rooms))
     files = {
         "names/queues.txt": queues,
         "names/owners-of-occurrences.txt": due,
-        "names/topics.txt": sorted(f"{name} {topic!r}" for name, topic in parts.stream_topics.items()),
+        "names/topics.txt": sorted(f"{name} {topic!r}" for name, topic in rooms.bus.stream_topics.items()),
         "names/collections-and-indexes.txt": indexes,
         "names/metrics.txt": _metrics(metrics.REGISTRY),
-        "names/settings.txt": describe(world.parts.capabilities.settings).splitlines(),
+        "names/settings.txt": describe(world.rooms.servers.settings).splitlines(),
         "names/processes.txt": sorted(_components(world)),
     }
     texts = {name: "\n".join(lines) + "\n" for name, lines in files.items()}
@@ -34,18 +37,12 @@ async def record_names(world: World) -> dict[str, str]:
 
 
 async def _queue_names(world: World) -> list[str]:
-    return [f"{queue.name} (of the broker)" for queue in await world.parts.capabilities.broker.list_queues()]
+    return [f"{queue.name} (of the broker)" for queue in await world.rooms.servers.broker.list_queues()]
 
 
 def _components(world: World) -> list[str]:
-    from services.parts import find_processes
-
-    return [
-        f"{process}: {component.name}"
-        for process in find_processes()
-        for part in world.parts
-        for component in part.components(process)
-    ]
+    built = {process: build_service(process, world.rooms) for process in PROCESSES}
+    return [f"{process}: {component.name}" for process, components in built.items() for component in components]
 
 
 def _metrics(registry: CollectorRegistry) -> list[str]:

@@ -111,7 +111,7 @@ async def record_pages(world: World, lived: Lived, recording: Recording) -> None
     """Each page of what the scenario made, as an admin sees it; and some as they are where nothing is."""
     admin = Stepping(world.app, ADMIN)
     admin.clock = world.clock
-    for route in page_routes(world.parts):
+    for route in page_routes(world.rooms):
         address = address_of(route, lived.made)
         reply = await admin.get(address)
         lines = [f"GET {address}", f"--> {reply.status}", *headers_text(reply.headers)]

@@ -56,7 +56,7 @@ async def live(world: World, folder: Path) -> Lived:
     """Have everything happen once."""
     tenant = await world.tenant()
     app = f"/apps/{tenant.ids['appId']}"
-    csv = f"{world.parts.capabilities.blobs.bucket}/people.csv"
+    csv = f"{world.rooms.servers.blobs.bucket}/people.csv"
     await _write(world, csv, b"id\nu1\nu2\nu3\n")
     recipients = csv.replace("people", "recipients")
     await _write(world, recipients, b"recipient\nana@example.com\nbo@example.com\n")
@@ -88,7 +88,7 @@ async def _write(world: World, path: str, content: bytes) -> None:
     async def parts() -> Any:
         yield content
 
-    await world.parts.capabilities.blobs.write(path, parts())
+    await world.rooms.servers.blobs.write(path, parts())
 
 
 async def _ok(asked: Any, *statuses: int) -> Any:
@@ -147,7 +147,7 @@ async def _schedules(world: World, client: Client, there: Receiver) -> None:
         ("told", {"type": "kafka", "data": {"topic": "orders", "key": "order-1", **data}}),
     ):
         await _ok(client.post("/schedules", {"key": name, "schedules": [soon], "callback": target}))
-    given: Any = world.parts.capabilities
+    given: Any = world.rooms.servers
     world.clock.step(30)
     await _fire(world, lambda: len([*there.arrivals(), *given.broker.delivered, *given.stream.delivered]) >= 5)
 

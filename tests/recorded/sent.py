@@ -38,7 +38,7 @@ async def record_sent(world: World, lived: Lived) -> dict[str, str]:
     for arrival in sorted(lived.arrivals, key=_place):
         name = arrival.path.partition("?")[0].strip("/")
         files.setdefault(f"sent/scenario/call {name}.txt", []).append(call_text(arrival))
-    given: Any = world.parts.capabilities
+    given: Any = world.rooms.servers
     for message in (*given.broker.delivered, *given.stream.delivered):
         lines = sorted(f"{name}: {_text(value)}" for name, value in structs.asdict(message).items())
         files.setdefault(f"sent/scenario/{type(message).__name__}.txt", []).append("\n".join(lines))

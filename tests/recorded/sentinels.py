@@ -55,7 +55,7 @@ async def _pages(world: World, lived: Lived, headers: Mapping[str, str]) -> list
     found = []
     made = {**lived.made, "job_id": lived.job, "app_id": lived.tenant.ids["appId"]}
     for key in ("well", "signed"):
-        for route in page_routes(world.parts):
+        for route in page_routes(world.rooms):
             address = address_of(route, made | {"key": key})
             if key == "well" or "{key" in route.path:
                 query = f"{'&' if '?' in address else '?'}namespace={lived.tenant.namespace}" * ("{key" in route.path)

@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 import structlog
 
-from services import assembly
-from services.connections import Capabilities
-from services.parts import Parts
+from services.wiring.api import build_api
+from services.wiring.process import build_service
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
+from services.wiring.workers import build_stages
+from services.worker.consumer import Stage
 from shared.audience import Audience
 from shared.blobs.files import FolderBlobs
 from shared.domain import tasks
@@ -100,7 +103,7 @@ class World:
     clock: SteadyClock
     store: Store
     database: Database
-    parts: Parts
+    rooms: Rooms
     app: Any
     town: Town
     folder: Path
@@ -109,6 +112,7 @@ class World:
     names: dict[str, str] = field(default_factory=dict)
     logged: list[dict[str, Any]] = field(default_factory=list)
     environment: Mapping[str, str] = field(default_factory=lambda: ENVIRONMENT)
+    stages: dict[str, Stage[Any]] = field(default_factory=dict)
 
     async def call(
         self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
@@ -134,8 +138,8 @@ class World:
 
     async def work(self, *prefixes: str) -> None:
         """Do all tasks that wait in these queues, one after the other, as a worker would."""
-        broker = self.parts.capabilities.broker
-        stages = {stage.task.queue: stage for stage in self.parts.stages if stage.task.queue.startswith(prefixes)}
+        broker = self.rooms.servers.broker
+        stages = {queue: stage for queue, stage in self.stages.items() if queue.startswith(prefixes)}
         while any([await broker.depth(queue) for queue in stages]):
             for queue, stage in stages.items():
                 ready = broker.queue(queue).ready  # type: ignore[attr-defined]
@@ -145,8 +149,9 @@ class World:
     @asynccontextmanager
     async def running(self, process: str, *names: str) -> AsyncIterator[None]:
         """These components of a process at work."""
-        found = [each for part in self.parts for each in part.components(process) if each.name in names]
-        assert len(found) == len(names), [each.name for part in self.parts for each in part.components(process)]
+        built = build_service(process, self.rooms)
+        found = [each for each in built if each.name in names]
+        assert len(found) == len(names), [each.name for each in built]
         for component in found:
             await component.start()
         yield
@@ -180,28 +185,28 @@ async def open_world(stack: Endpoints, store_url: str, folder: Path, *, zones: b
     outgoing = HttpOutgoing.open(
         allowed_networks=("127.0.0.0/8",), timeout_seconds=5, connections=9, own=_own(settings)
     )
-    given = Capabilities(
+    given = Servers(
         settings, service="test", store=store, broker=broker, stream=stream, audience=audience, blobs=blobs,
         uploads=blobs, mail=Mail(), outgoing=outgoing, provider_outgoing=outgoing, bus_outgoing=outgoing,
         slow_bus_outgoing=outgoing, own_api=_own(settings), time=time, clock=clock,
     )  # fmt: skip
     database = Database(store_url)
-    await stream.setup(Parts(given).stream_topics)
+    await stream.setup(Rooms(given).bus.stream_topics)
     try:
         with keep_steady(clock), _own_words(zones), _patient_menu(), _kept_logs() as logged:
-            parts = Parts(given)
-            app = assembly.build_api(parts)
+            rooms = Rooms(given)
+            app = build_api(rooms)
             push = f"{stack.postgres_url.rpartition('/')[0]}/{name}"
-            world = World(clock, store, database, parts, app, None, folder)  # type: ignore[arg-type]
+            world = World(clock, store, database, rooms, app, None, folder)  # type: ignore[arg-type]
+            world.stages = {stage.task.queue: stage for stage in build_stages(rooms)}
             world.logged = logged
             world.town = Town(world, database, push)  # type: ignore[arg-type]
             world.document = (await world.call("GET", "/openapi.json", None, ADMIN)).json
             world.api = operations(world.document)
             yield world
-            for stage in parts.stages:
+            for stage in world.stages.values():
                 await stage.close()
-            for component in [each for part in parts for each in part.components("api")]:
-                await component.stop()
+            await rooms.bus.waker.close()
     finally:
         await outgoing.close()
         await stream.close()

@@ -1,4 +1,4 @@
-"""Only `services.connections` opens connections: whoever needs a capability is given it.
+"""Only `services.wiring.servers` opens connections: other modules are given their servers.
 
 Every capability is opened by a class method `open`. The import rules keep everybody else away from the implementations
 of brokers and streams; this test finds the calls that they cannot see.
@@ -10,7 +10,7 @@ import pytest
 
 from tests.rules.code import SERVER, nodes
 
-CONNECTIONS = "services/connections.py"
+SERVERS = "services/wiring/servers.py"
 CAPABILITIES = tuple(f"shared/{name}" for name in ("store", "broker", "stream", "audience", "blobs", "outgoing"))
 
 
@@ -22,10 +22,10 @@ def opened(node: ast.AST) -> str:
     return ""
 
 
-def test_nobody_but_connections_opens_a_capability() -> None:
+def test_only_the_wiring_opens_a_server() -> None:
     found = [(path, name) for path, node in nodes(*SERVER) if (name := opened(node))]
-    assert (CONNECTIONS, "Store") in found
-    assert [each for each in found if each[0] != CONNECTIONS and not each[0].startswith(CAPABILITIES)] == []
+    assert (SERVERS, "Store") in found
+    assert [each for each in found if each[0] != SERVERS and not each[0].startswith(CAPABILITIES)] == []
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,10 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from structlog.testing import capture_logs
 
-from services import assembly
-from services.connections import Capabilities
 from services.embedded.processes import free_port
-from services.parts import Parts
-from services.parts.bus.common import BusPart
+from services.wiring.process import set_up
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
 from shared.domain.bus.events import EventDraft
 from shared.domain.bus.subscriptions import SubscriptionWish
 from shared.domain.clock.callbacks import CALL_QUEUE
@@ -48,7 +47,7 @@ async def test_a_schedule_fires_by_each_kind_of_callback(
     monkeypatch.setenv("SSL_CERT_FILE", str(files.ca))
     customer = Customer(port)
     customer.base = f"https://127.0.0.1:{port}"
-    await house.capabilities.stream.setup({CALLBACK_TOPIC: 1})
+    await house.servers.stream.setup({CALLBACK_TOPIC: 1})
     known = {
         "CARILLON_API_PORT": str(port),
         "CARILLON_API_FIRST_ADMIN": "admin@example.com",
@@ -57,7 +56,7 @@ async def test_a_schedule_fires_by_each_kind_of_callback(
     await house.start("api", CARILLON_CALLBACKS_TOPICS=CALLBACK_TOPIC, **known, **secure.urls())
     await house.start("scheduler", **QUICK, **secure.urls())
     await house.start("worker", **OPEN, **secure.urls())
-    due = (await house.capabilities.time.now() + timedelta(seconds=2.5)).replace(microsecond=0)
+    due = (await house.servers.time.now() + timedelta(seconds=2.5)).replace(microsecond=0)
     status, answer = await customer.call("POST", "/schedules", record(CALLBACK_TOPIC, due.isoformat()))
     assert status == 201, answer
     async with callee() as server, receiving(house, "users.queue") as receiver:
@@ -77,8 +76,8 @@ async def test_an_event_of_the_bus_reaches_its_receiver(house: House, secure: Se
     """It is published, brought to its queue and delivered with the page's rights."""
     for service in ("fanout", "scheduler", "worker"):
         await house.start(service, **OPEN, **QUICK, **secure.urls())
-    publishing = Capabilities(load({**house.environment, **secure.urls()}), service="api")
-    bus = Parts(publishing, ["api"]).of(BusPart)
+    publishing = Servers(load({**house.environment, **secure.urls()}), service="api")
+    bus = Rooms(publishing).bus
     async with receiver(tmp_path / "arrivals") as at:
         wish = SubscriptionWish(
             namespace="token:2", key="k", callback=f"{at.url}/k", topics=("widgets",), timeout_ms=0, max_events=1
@@ -103,12 +102,12 @@ async def test_init_makes_the_ledger_the_log_and_indexes(house: House, secure: S
         "CARILLON_STREAM_LEDGER_TOPIC": f"carillon.ledger-{secrets.token_hex(4)}",
         "CARILLON_BUS_LOG_TOPIC": f"carillon.bus-{secrets.token_hex(4)}",
     }
-    capabilities = Capabilities(load({**house.environment, **secure.urls(), **own}), service="init")
-    parts = Parts(capabilities)
-    await assembly.set_up(parts)
+    capabilities = Servers(load({**house.environment, **secure.urls(), **own}), service="init")
+    rooms = Rooms(capabilities)
+    await set_up(rooms)
     with capture_logs() as logs:
-        await capabilities.stream.verify(parts.stream_topics)
-    assert parts.stream_topics.keys() == {own["CARILLON_BUS_LOG_TOPIC"]}
+        await capabilities.stream.verify(rooms.bus.stream_topics)
+    assert rooms.bus.stream_topics.keys() == {own["CARILLON_BUS_LOG_TOPIC"]}
     # What we may not ask for would be told, and not looked at.
     assert [entry for entry in logs if entry.get("of") in own.values()] == []
     await capabilities.close()

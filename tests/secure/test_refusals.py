@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from services.connections import Capabilities
+from services.wiring.servers import Servers
 from shared.broker.rabbitmq.management import Management
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.mails import Letter
@@ -65,7 +65,7 @@ class Listener:
             writer.close()
 
 
-async def ping_store(capabilities: Capabilities) -> None:
+async def ping_store(capabilities: Servers) -> None:
     store = Store.open(capabilities.settings.store.url, timeout_seconds=1, tls=capabilities.settings.tls)
     try:
         await store.ping()
@@ -73,32 +73,32 @@ async def ping_store(capabilities: Capabilities) -> None:
         await store.close()
 
 
-async def ping_broker(capabilities: Capabilities) -> None:
+async def ping_broker(capabilities: Servers) -> None:
     await capabilities.broker.ping()
 
 
-async def ping_stream(capabilities: Capabilities) -> None:
+async def ping_stream(capabilities: Servers) -> None:
     await capabilities.stream.ping()
 
 
-async def ask_audience(capabilities: Capabilities) -> None:
+async def ask_audience(capabilities: Servers) -> None:
     await capabilities.audience.highest("push")
 
 
-async def ask_blobs(capabilities: Capabilities) -> None:
+async def ask_blobs(capabilities: Servers) -> None:
     await capabilities.blobs.stat("carillon/jobs/1.csv")
 
 
-async def send_mail(capabilities: Capabilities) -> None:
+async def send_mail(capabilities: Servers) -> None:
     await capabilities.mail.send(LETTER)
 
 
-async def ask_management(capabilities: Capabilities) -> None:
+async def ask_management(capabilities: Servers) -> None:
     chosen = capabilities.settings.broker.management_url
     await Management(chosen, vhost="carillon", user="carillon", tls=capabilities.settings.tls).check(())
 
 
-Ask = Callable[[Capabilities], Awaitable[None]]
+Ask = Callable[[Servers], Awaitable[None]]
 SERVERS: dict[str, tuple[Ask, dict[str, str]]] = {
     "mongodb": (
         ping_store,
@@ -160,7 +160,7 @@ async def speak_to(server: str, certificate: Path, trusted: Path) -> tuple[Liste
         where: dict[str, Any] = {"at": f"127.0.0.1:{listener.port}", "secret": SECRET}
         environment = {f"CARILLON_{name}": url.format(**where) for name, url in urls.items()}
         settings = load({**environment, "CARILLON_TLS_CA_FILE": str(trusted)})
-        capabilities = Capabilities(settings, service="test")
+        capabilities = Servers(settings, service="test")
         try:
             with pytest.raises(Unavailable) as refused:
                 await ask(capabilities)
@@ -184,7 +184,7 @@ async def test_a_server_without_tls_is_told_nothing(tmp_path: Path) -> None:
     server = await asyncio.start_server(refuse, "127.0.0.1", 0)
     _, urls = SERVERS["postgresql"]
     url = urls["AUDIENCE_URL"].format(at=f"127.0.0.1:{server.sockets[0].getsockname()[1]}", secret=SECRET)
-    capabilities = Capabilities(load({"CARILLON_AUDIENCE_URL": url}), service="test")
+    capabilities = Servers(load({"CARILLON_AUDIENCE_URL": url}), service="test")
     with pytest.raises(Unavailable, match="rejected SSL upgrade"):
         await ask_audience(capabilities)
     await capabilities.close()

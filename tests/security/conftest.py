@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from services.connections import Capabilities
+from services.wiring.servers import Servers
 from shared.runtime.configuration import load
 from shared.secrets import fresh_key
 from tests import tiers
@@ -125,7 +125,7 @@ def _show_tolls(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 async def _set_up(environment: dict[str, str]) -> None:
-    capabilities = Capabilities(load(environment), service="test")
+    capabilities = Servers(load(environment), service="test")
     await capabilities.store.setup()
     await capabilities.broker.setup(QUEUES)
     await capabilities.close()

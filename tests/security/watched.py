@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from services import cli, process
+from services import cli
+from services.wiring import process
 
 BEAT_SECONDS = 0.01
 _LONG_SECONDS = 0.03

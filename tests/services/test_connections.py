@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.connections import Capabilities
+from services.wiring.servers import Servers
 from shared.runtime.configuration import load
 
 
@@ -22,5 +22,5 @@ async def test_all_that_is_open_is_closed_though_one_fails_to(breaking: str) -> 
     names = ("store", "broker", "outgoing")
     given = {name: Connection(name, closed, breaks=name == breaking) for name in names}
     with pytest.raises(OSError, match=f"{breaking} breaks"):
-        await Capabilities(load({}), service="test", **given).close()
+        await Servers(load({}), service="test", **given).close()
     assert closed == ["outgoing", "broker", "store"]

@@ -18,13 +18,14 @@ ROOT = Path(__file__).parents[2]
 BUILD = """
 import asyncio, json, sys
 import services.cli
-from services.connections import Capabilities
-from services.process import build
+from services.wiring.servers import Servers
+from services.wiring.process import build
+from services.wiring.rooms import Rooms
 from shared.runtime.configuration import load
 from shared.runtime.health import ProcessHealth
 
 async def show(process):
-    build(Capabilities(load({}), service=process), [process], ProcessHealth())
+    build(Rooms(Servers(load({}), service=process)), [process], ProcessHealth())
     print(json.dumps(list(sys.modules)))
 
 asyncio.run(show(sys.argv[1]))
@@ -80,4 +81,7 @@ def test_what_a_process_does_not_import_is_there() -> None:
 def test_a_command_imports_nothing_before_it_is_chosen() -> None:
     modules = imported(SHOW)
     drivers = {"aio_pika", "aiokafka", "asyncio", "pymongo", "rich", "structlog", "uvicorn", "uvloop"}
-    assert modules & (LATE | NOBODYS | API | COLUMNS | drivers | {"services.assembly", "services.process"}) == set()
+    assert (
+        modules & (LATE | NOBODYS | API | COLUMNS | drivers | {"services.wiring.process", "services.wiring.rooms"})
+        == set()
+    )

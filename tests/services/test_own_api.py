@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from services import assembly, connections
-from services.connections import Capabilities
-from services.parts import Parts
+from services.wiring.process import build_service
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
 from shared.domain.errors import Invalid
 from shared.outgoing import Blocked, Call
 from shared.runtime.configuration import load
 from shared.runtime.serving import HttpServer
 
 
-async def opened(folder: Path, **environment: str) -> Capabilities:
+async def opened(folder: Path, **environment: str) -> Servers:
     """The capabilities of a process that may call this machine. No server is connected to."""
     own = {
         "CARILLON_BROKER_URL": "memory://",
@@ -22,7 +22,7 @@ async def opened(folder: Path, **environment: str) -> Capabilities:
         "CARILLON_API_PORT": "0",
         "CARILLON_CALLBACKS_ALLOWED_NETWORKS": "0.0.0.0/0,::/0",
     }
-    return connections.Capabilities(load(own | environment), service="test")
+    return Servers(load(own | environment), service="test")
 
 
 def a_call(url: str) -> Call:
@@ -32,7 +32,7 @@ def a_call(url: str) -> Call:
 @pytest.mark.parametrize("listening", ["127.0.0.1", "0.0.0.0"])
 async def test_the_port_that_was_taken_is_not_called(tmp_path: Path, listening: str) -> None:
     capabilities = await opened(tmp_path, CARILLON_API_HOST=listening)
-    [server] = [each for each in assembly.components("api", Parts(capabilities)) if isinstance(each, HttpServer)]
+    [server] = [each for each in build_service("api", Rooms(capabilities)) if isinstance(each, HttpServer)]
     await server.start()
     for host in ("127.0.0.1", "localhost", "0.0.0.0"):
         with pytest.raises(Blocked, match="own API"):

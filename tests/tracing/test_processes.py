@@ -108,8 +108,8 @@ async def test_a_push_is_one_tree_through_four_processes(house: House, collector
     assert {header["traceparent"] for header in headers} == produces
 
     topic = f"push-{house.app}_apns-{secrets.token_hex(3)}-feedbacks"
-    await house.capabilities.stream.setup({topic: 1})
-    await house.capabilities.stream.publish(topic, [json.dumps({"metadata": {"jobId": job_id}, "Err": None}).encode()])
+    await house.servers.stream.setup({topic: 1})
+    await house.servers.stream.publish(topic, [json.dumps({"metadata": {"jobId": job_id}, "Err": None}).encode()])
     flush = await collector.first("flush", lambda span: span.facts["records"] == 1)
     assert (flush.service, flush.parent) == ("carillon-feedback", NO_PARENT)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from services.connections import Capabilities
-from services.parts import Parts
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
 from shared.domain.jobs.jobs import JobStatus
 from shared.domain.messages.ledger import MessageState
 from shared.runtime.configuration import load
@@ -37,8 +37,8 @@ async def test_a_job_of_messages_beside_processes_of_the_last_release(
     }
     async with fake_process("http_fake") as fake:
         await fake.answer(always=Rule(status=202))
-        capabilities = Capabilities(load(house.environment | ours), service="test")
-        post = Post(capabilities, Parts(capabilities), fake, blobs, await add_app(capabilities))
+        capabilities = Servers(load(house.environment | ours), service="test")
+        post = Post(capabilities, Rooms(capabilities), fake, blobs, await add_app(capabilities))
         for service in ("worker", "scheduler"):
             await house.start(service, **ours)
         credential = await post.credential(rate=100)

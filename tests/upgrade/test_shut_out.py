@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.upgrade, pytest.mark.native]
 
 
 async def test_a_process_that_is_too_old_does_not_start(house: House) -> None:
-    meta = house.capabilities.store._database["meta"]
+    meta = house.servers.store._database["meta"]
     await meta.update_one({"_id": "schema"}, {"$set": {"oldest": VERSION + 1}})
     for service in ("init", "api", "worker", "scheduler", "feedback", "fanout"):
         process = await house.spawn(service)

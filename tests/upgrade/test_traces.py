@@ -59,7 +59,7 @@ async def test_processes_of_the_release_do_what_is_traced(house: House, release:
             await house.start(service, release, **OPEN)
         path = await push_later(house, api)
         await a_schedule(api, target.url, "traced", CALLERS)
-        stored = await house.capabilities.store.jobs.view(path.rpartition("/")[2])
+        stored = await house.servers.store.jobs.view(path.rpartition("/")[2])
         assert stored is not None and stored.trace
         await until(lambda: is_completed(api, path), "the job to complete")
         await target.got(1)
@@ -77,12 +77,12 @@ async def push_later(house: House, api: Customer) -> str:
 
 
 async def test_what_is_not_traced_is_stored_without_the_field(house: House) -> None:
-    now = await house.capabilities.time.now()
-    await house.capabilities.store.occurrences.add([once("job/1/start", "g", now, accepted_at=now)])
+    now = await house.servers.time.now()
+    await house.servers.store.occurrences.add([once("job/1/start", "g", now, accepted_at=now)])
     assert "trace" not in await first_document(house)
 
 
 async def first_document(house: House) -> set[str]:
-    found = await house.capabilities.store.occurrences._occurrences.find_one({})
+    found = await house.servers.store.occurrences._occurrences.find_one({})
     assert found is not None
     return set(found)

@@ -6,8 +6,8 @@ source are not followed. Ended jobs become history. A job whose start lies ahead
 systems would send it; from then on it belongs to Carillon. Other unfinished jobs are listed with advice. `status` and
 `events` of jobs are not imported.
 
-The command line names the source, which is opened here rather than in `services.connections` because it belongs to no
-service.
+The command line names the source, which is opened here rather than in `services.wiring.servers` because it belongs to
+no service.
 """
 
 from collections.abc import AsyncIterator
@@ -18,9 +18,8 @@ from carillon_imports.marathon.jobs import JobsKind, Starts
 from carillon_imports.marathon.kinds import AppsKind, Names, TemplatesKind, UsersKind
 from carillon_imports.marathon.source import Marathon, Row, open_source
 from carillon_imports.report import ImportTally, Show, display
-from services.connections import Capabilities
-from services.parts import Parts
-from services.parts.jobs.common import JobsPart
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
 from shared.domain.instants import ns
 from shared.store.documents import Identified
 
@@ -30,36 +29,34 @@ R = TypeVar("R", bound=Row)
 T = TypeVar("T", bound=Identified)
 
 
-async def bring(
-    source: str, capabilities: Capabilities, *, options: ImportOptions, scheduled: bool = False
-) -> ImportTally:
+async def bring(source: str, servers: Servers, *, options: ImportOptions, scheduled: bool = False) -> ImportTally:
     """Import the Marathon database at this URL; with `scheduled`, jobs that wait for their start there will start here.
 
     Raises:
         Invalid: it cannot be read, or is no Marathon database.
         Unavailable: a server is away. Things brought before stay, and the next import continues.
     """
-    async with open_source(source, capabilities.settings.tls) as marathon:
+    async with open_source(source, servers.settings.tls) as marathon:
         if not options.dry_run:
-            await capabilities.store.setup()
+            await servers.store.setup()
         tally = ImportTally(options.record)
         with display(await marathon.counts()) as show:
-            await _carry(marathon, capabilities, options, tally, show, scheduled=scheduled)
+            await _carry(marathon, servers, options, tally, show, scheduled=scheduled)
     return tally
 
 
 async def _carry(
     marathon: Marathon,
-    capabilities: Capabilities,
+    servers: Servers,
     options: ImportOptions,
     tally: ImportTally,
     show: Show,
     *,
     scheduled: bool,
 ) -> None:
-    store, names, now_ns = capabilities.store, Names(), ns(await capabilities.time.now())
-    flow = Parts(capabilities, ()).of(JobsPart).flow
-    starts = Starts(store, capabilities.audience, flow, now_ns=now_ns, look_for_templates=not options.dry_run)
+    store, names, now_ns = servers.store, Names(), ns(await servers.time.now())
+    flow = Rooms(servers).jobs.flow
+    starts = Starts(store, servers.audience, flow, now_ns=now_ns, look_for_templates=not options.dry_run)
 
     async def carry(kind: ImportedKind[R, T], pages: AsyncIterator[list[R]]) -> None:
         await Carrier(kind, store.imports, tally, dry_run=options.dry_run).carry(pages, show)

@@ -22,7 +22,7 @@ from services.commands.demo import acts
 from services.commands.demo.stage import Victim
 from services.commands.seed import Customer, Seeded, first_steps, headers_of, seed
 from services.embedded import processes
-from services.embedded.instance import OURS, make_link, open_capabilities
+from services.embedded.instance import OURS, make_link, open_servers
 from shared.domain.errors import CarillonError, Unavailable
 from shared.domain.push.records import APNS
 from shared.runtime import logs
@@ -114,8 +114,8 @@ async def _play(customer: Customer, victim: Victim, count: int) -> Seeded | None
     click.echo(f"\n1. A push to {count:,} devices, with templates in two locales")
     seeded = await seed(customer, instance.audience, app=acts.APP, service=APNS, count=count)
     # The stream is a file, which outlives the victim.
-    async with open_capabilities(instance, settings, service="demo") as capabilities:
-        if not await acts.send_pushes(customer, seeded, victim, acts.FAULT, capabilities.stream):
+    async with open_servers(instance, settings, service="demo") as servers:
+        if not await acts.send_pushes(customer, seeded, victim, acts.FAULT, servers.stream):
             return None
 
     click.echo(f"\n2. {acts.MAILS:,} mails through an account that allows {acts.RATE:,} a second")
@@ -128,8 +128,8 @@ async def _play(customer: Customer, victim: Victim, count: int) -> Seeded | None
 
 async def _stay(customer: Customer, victim: Victim, seeded: Seeded) -> None:
     """Leave it running until Ctrl-C. Raises `Unavailable` if it ends by itself."""
-    async with open_capabilities(victim.instance, victim.settings, service="demo") as capabilities:
-        link = await make_link(victim.instance, capabilities)
+    async with open_servers(victim.instance, victim.settings, service="demo") as servers:
+        link = await make_link(victim.instance, servers)
     click.echo(f"\nCarillon keeps running. This link opens the dashboard once, within ten minutes:\n  {link}\n")
     click.echo(f"{first_steps(customer, seeded)}\n\nCtrl-C ends this.")
     with suppress(asyncio.CancelledError):

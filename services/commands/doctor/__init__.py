@@ -24,8 +24,9 @@ from services.commands.doctor.mongodb import MONGODB
 from services.commands.doctor.others import DEPLOYMENT, FILES, MAIL, MESSAGES, POSTGRESQL
 from services.commands.doctor.questions import Finding, Given, Level, as_json, as_list, ask_all, mask_secrets, show
 from services.commands.doctor.rabbitmq import MANAGEMENT, RABBITMQ
-from services.connections import Capabilities
-from services.parts import Parts
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
+from services.wiring.workers import build_stages, queues_of
 from shared.blobs import LateBlobs
 from shared.domain.errors import Unavailable
 from shared.runtime.settings import Settings
@@ -38,19 +39,19 @@ _CLOSING_SECONDS = 0.5
 
 async def examine(settings: Settings) -> Sequence[Finding]:
     """Ask all servers all questions. Raises `Invalid` for settings that cannot be used."""
-    capabilities = Capabilities(settings, service="doctor")
+    servers = Servers(settings, service="doctor")
     for name in ("store", "broker", "stream", "audience", "blobs", "mail", "key_ring"):
-        getattr(capabilities, name)  # refuses a URL or a key that cannot be read
-    queues = [stage.task.queue for stage in Parts(capabilities, ["worker"]).stages]
+        getattr(servers, name)  # refuses a URL or a key that cannot be read
+    queues = queues_of(build_stages(Rooms(servers)))
     if urlsplit(settings.blobs.url).scheme == "s3":
         with suppress(Unavailable):  # which its question tells
             # On a busy machine, its driver takes seconds to load.
-            await cast(LateBlobs, capabilities.blobs).load()
+            await cast(LateBlobs, servers.blobs).load()
     subjects = [subject for subject in SUBJECTS if subject.place(settings) is not None]
     try:
-        return mask_secrets(await ask_all(subjects, Given(capabilities, queues)), settings)
+        return mask_secrets(await ask_all(subjects, Given(servers, queues)), settings)
     finally:
-        await asyncio.wait({asyncio.create_task(capabilities.close())}, timeout=_CLOSING_SECONDS)
+        await asyncio.wait({asyncio.create_task(servers.close())}, timeout=_CLOSING_SECONDS)
 
 
 async def examine_and_tell(settings: Settings, *, json: bool, colour: bool) -> int:

@@ -198,7 +198,7 @@ def _alter(servers: str, topic: str, change: str) -> str:
 
 
 def _stream(given: Given) -> KafkaStream:
-    return cast(KafkaStream, given.capabilities.stream)
+    return cast(KafkaStream, given.servers.stream)
 
 
 async def _read_topics(

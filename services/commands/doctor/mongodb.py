@@ -31,7 +31,7 @@ _NEEDED = ("find", "insert", "update", "remove", "createIndex", "createCollectio
 async def check_login(given: Given) -> Answer:
     """MongoDB can be reached, and accepts the user and the password of `store.url`."""
     away = await reach(*store_addresses(given.settings.store.url))
-    version = await given.capabilities.store.inspection.read_version()
+    version = await given.servers.store.inspection.read_version()
     return (*away, *well(f"MongoDB {version} lets us in"))
 
 
@@ -39,7 +39,7 @@ async def check_rights(given: Given) -> Answer:
     """The user may read and change the database and make its indexes (`readWrite` is enough). A database without logins
     is a warning, unless it is on this machine."""
     url = given.settings.store.url
-    grants = await given.capabilities.store.inspection.read_grants(_NEEDED)
+    grants = await given.servers.store.inspection.read_grants(_NEEDED)
     if not grants.user:
         if all(is_local(host) for host, _ in store_addresses(url)):
             return well("MongoDB needs no login; it is on this machine")
@@ -54,7 +54,7 @@ async def check_rights(given: Given) -> Answer:
 async def check_replica_set(given: Given) -> Answer:
     """The server is a `mongos` or a member of a replica set, even of one member, because Carillon needs transactions.
     A majority of the members takes writes. The doctor writes to no document."""
-    inspection = given.capabilities.store.inspection
+    inspection = given.servers.store.inspection
     membership = await inspection.read_membership()
     if not membership.replica_set and not membership.is_router:
         said = "the server is no member of a replica set: it has no transactions. Start it with --replSet, then"
@@ -68,7 +68,7 @@ async def check_fencing(given: Given) -> Answer:
     sessions of the same user alone, so all processes log in as one user. An update that leaves a document as it is does
     not count as a change (`modifiedCount`): by that a worker notices that another has replaced it. The doctor
     tries a random session and the stamp of the database."""
-    inspection = given.capabilities.store.inspection
+    inspection = given.servers.store.inspection
     try:
         await inspection.end_no_session()
     except (Unavailable, Unserved) as error:
@@ -87,7 +87,7 @@ async def check_fencing(given: Given) -> Answer:
 async def check_clock(given: Given) -> Answer:
     """The clock of this machine and the database's differ by less than a second. Schedules go by the database's; logs
     and certificates go by ours."""
-    skew = (await given.capabilities.store.inspection.read_membership()).skew
+    skew = (await given.servers.store.inspection.read_membership()).skew
     if abs(skew) < MOST_SKEW:
         return well("its clock and ours differ by less than a second")
     side = "behind" if skew > timedelta() else "ahead of"
@@ -98,7 +98,7 @@ async def check_clock(given: Given) -> Answer:
 async def check_init(given: Given) -> Answer:
     """`carillon init` of this release has been run on the database: its stamp and every index are there, and no later
     release has shut this one out (`docs/upgrading.md`)."""
-    store = given.capabilities.store
+    store = given.servers.store
     stamp = judge_stamp(await store.schema.read())
     indexes = judge_indexes(await store.inspection.compare_indexes(), given.settings.store.url)
     return (*stamp, *indexes)

@@ -62,7 +62,7 @@ async def check_postgresql(given: Given) -> Answer:
     if urlsplit(url).hostname:
         await reach(address_of(url, _POSTGRESQL_PORT))
     try:
-        version, number = await AudienceInspection(given.capabilities.audience.connections).read_version()
+        version, number = await AudienceInspection(given.servers.audience.connections).read_version()
     except NotFound:
         database = unquote(urlsplit(url).path[1:])
         server = urlsplit(without_login(url))._replace(path="/postgres").geturl()
@@ -76,9 +76,9 @@ async def check_tables(given: Given) -> Answer:
     """Each app has a push table for one service at least, which we may read and which has the columns that a push needs
     (`docs/push-table.md`). An index begins with `seq_id`: planning walks through the table by it. Another begins with
     `user_id`, and finds the users of a file. (Of the first 500 apps.)"""
-    apps = [app.name for app in await given.capabilities.store.apps.page(limit=MOST_APPS)]
+    apps = [app.name for app in await given.servers.store.apps.page(limit=MOST_APPS)]
     names = {table_name(app, service): app for app in apps for service in SERVICES}
-    found = await AudienceInspection(given.capabilities.audience.connections).find_tables(list(names))
+    found = await AudienceInspection(given.servers.audience.connections).find_tables(list(names))
     having = {names[table.name] for table in found}
     findings = [*judge_tables(found, given.settings.audience.url)]
     for app in apps:
@@ -92,7 +92,7 @@ async def check_files(given: Given) -> Answer:
     """The bucket or the folder of `blobs.url` can be read and written. At S3, the doctor begins an upload in parts and
     aborts it, so that there is no object at any time. In a folder, it writes a file without a name, which is gone when
     it is closed."""
-    chosen, blobs = given.settings.blobs, given.capabilities.blobs
+    chosen, blobs = given.settings.blobs, given.servers.blobs
     if chosen.endpoint_url and urlsplit(chosen.url).scheme == "s3":
         await reach(address_of(chosen.endpoint_url, 80 if urlsplit(chosen.endpoint_url).scheme == "http" else 443))
     try:
@@ -107,7 +107,7 @@ async def check_mail(given: Given) -> Answer:
     """The mail server can be reached, and accepts our login or key, over TLS if `mail.url` asks for it. No mail is
     sent: SMTP is left after the login, and SendGrid gets one for its sandbox."""
     await reach(_mail_address(given.settings))
-    await given.capabilities.mail.verify()
+    await given.servers.mail.verify()
     return well("the mail server lets us in")
 
 
@@ -115,7 +115,7 @@ async def check_keys(given: Given) -> Answer:
     """One of `providers.secret_keys` opens every secret of a credential and of a subscription of the bus. A credential
     that was sealed under another key than the first is a warning, until `carillon credentials reencrypt` has been run.
     (Of the first 1,000 of each.)"""
-    store, keys = given.capabilities.store, given.capabilities.key_ring
+    store, keys = given.servers.store, given.servers.key_ring
     credentials = await store.credentials.find_sealed_otherwise("", limit=MOST_SECRETS)
     return judge_keys(
         credentials, await store.bus_subscriptions.page_signed(limit=MOST_SECRETS), keys, await store.now()
@@ -126,9 +126,9 @@ async def check_time(given: Given) -> Answer:
     """From here the database's time is known to within `providers.clock_ms`, as workers need it to send messages, and
     one clock tells it. If not, how far away is MongoDB, or does `store.url` lead to several mongos
     (`docs/operating-messages.md`)?"""
-    if not await given.capabilities.store.credentials.has_some():
+    if not await given.servers.store.credentials.has_some():
         return well("not needed: there is no credential")
-    clock, names = AccountClock(given.capabilities.store), set[str]()
+    clock, names = AccountClock(given.servers.store), set[str]()
     for _ in range(_LOOKS):
         await clock.look()
         names.add(clock.read().clock)

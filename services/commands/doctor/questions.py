@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from services.connections import Capabilities
+from services.wiring.servers import Servers
 from shared.domain.errors import CarillonError, Denied, Unavailable
 from shared.runtime.private import without_secrets
 from shared.runtime.settings import Settings
@@ -90,12 +90,12 @@ LOGIN = "login"
 class Given(Struct, frozen=True):
     """The deployment to examine: connections by its settings, and the queues of its tasks."""
 
-    capabilities: Capabilities
+    servers: Servers
     queues: Sequence[str]
 
     @property
     def settings(self) -> Settings:
-        return self.capabilities.settings
+        return self.servers.settings
 
 
 class Question(Struct, frozen=True):

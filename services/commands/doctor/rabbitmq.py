@@ -93,7 +93,7 @@ async def check_alarms(given: Given) -> Answer:
 
 
 def _inspection(given: Given) -> RabbitInspection:
-    return cast(RabbitBroker, given.capabilities.broker).inspection
+    return cast(RabbitBroker, given.servers.broker).inspection
 
 
 def _address(url: str) -> tuple[str, int]:

@@ -69,7 +69,7 @@ class Pushers:
         fields: dict[str, Any] = {"idempotency": Idempotency(secrets.token_hex(8), "the same request")}
         if self._chance.random() < 0.3:
             starts_in = self._chance.uniform(0.5, 6.0)
-            at = await insist(self._house.capabilities.time.now) + timedelta(seconds=starts_in)
+            at = await insist(self._house.servers.time.now) + timedelta(seconds=starts_in)
             fields |= {"starts_at": int(at.timestamp() * 1000) * 1_000_000, "status": JobStatus.SCHEDULED}
         job = self._house.job(**fields)
         started, _ = await insist(lambda: self._house.jobs.start(job))
@@ -118,7 +118,7 @@ class Planners:
                 fated.create_task(fate(wanted.key, Random(self._chance.random())))
 
     async def _wanted(self) -> Wanted:
-        now = await insist(self._house.capabilities.time.now)
+        now = await insist(self._house.servers.time.now)
         first = now.replace(microsecond=0) + timedelta(seconds=self._chance.randint(3, 20))
         instants = tuple(first + timedelta(milliseconds=250 * n) for n in range(self._chance.randint(1, 20)))
         callback = RabbitCallback(queue=QUEUE, payload="{}")

@@ -14,9 +14,10 @@ import pytest
 from carillon_imports.carry import ImportOptions
 from carillon_imports.marathon import bring
 from carillon_imports.report import Fate, ImportTally
-from services import assembly, connections
-from services.connections import Capabilities
-from services.parts import Parts
+from services import connections
+from services.wiring.process import build_service
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
 from shared.runtime.configuration import load
 from shared.runtime.serving import HttpServer
 from shared.store import Store
@@ -50,7 +51,7 @@ class Client:
 class House:
     """`told` is what the last import told of single things, by id."""
 
-    capabilities: Capabilities
+    servers: Servers
     source: Source
     url: str
     api: Client
@@ -58,12 +59,12 @@ class House:
 
     @property
     def store(self) -> Store:
-        return self.capabilities.store
+        return self.servers.store
 
     async def bring(self, *, scheduled: bool = False, dry_run: bool = False) -> ImportTally:
         record = io.StringIO()
         tally = await bring(
-            self.url, self.capabilities, options=ImportOptions(dry_run=dry_run, record=record), scheduled=scheduled
+            self.url, self.servers, options=ImportOptions(dry_run=dry_run, record=record), scheduled=scheduled
         )
         lines = [json.loads(line) for line in record.getvalue().splitlines()]
         self.told = {line["id"]: (line["outcome"], line.get("reason", "")) for line in lines}
@@ -97,9 +98,9 @@ async def house(mongo_database: str, push_database: str, tmp_path: Path) -> Asyn
     }
     connection = await asyncpg.connect(push_database)
     await connection.execute(SCHEMA + PUSH_TABLE)
-    capabilities = connections.Capabilities(load(environment), service="import")
+    capabilities = connections.Servers(load(environment), service="import")
     await capabilities.store.setup()
-    [server] = [each for each in assembly.components("api", Parts(capabilities)) if isinstance(each, HttpServer)]
+    [server] = [each for each in build_service("api", Rooms(capabilities)) if isinstance(each, HttpServer)]
     await server.start()
     yield House(capabilities, Source(connection), push_database, Client(f"http://127.0.0.1:{server.port}"), {})
     await server.stop()

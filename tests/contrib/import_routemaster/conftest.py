@@ -13,9 +13,10 @@ import pytest
 from carillon_imports.carry import ImportOptions
 from carillon_imports.report import Fate, ImportTally
 from carillon_imports.routemaster import bring
-from services import assembly, connections
-from services.connections import Capabilities
-from services.parts import Parts
+from services import connections
+from services.wiring.process import build_service, set_up
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
 from shared.runtime.configuration import load
 from shared.runtime.serving import HttpServer
 from shared.store import Store
@@ -28,19 +29,19 @@ NEW_ROOT = "root-key-of-the-new-bus"
 class NewBus:
     """`told` is what the last import told of single things, by their tables and names."""
 
-    capabilities: Capabilities
+    servers: Servers
     old: Routemaster
     url: str
     told: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
 
     @property
     def store(self) -> Store:
-        return self.capabilities.store
+        return self.servers.store
 
     async def bring(self, *, dry_run: bool = False) -> ImportTally:
         record = io.StringIO()
         options = ImportOptions(dry_run=dry_run, record=record)
-        tally = await bring(self.old.url, ROOT, self.capabilities, options=options)
+        tally = await bring(self.old.url, ROOT, self.servers, options=options)
         lines = [json.loads(line) for line in record.getvalue().splitlines()]
         self.told = {(line["table"], line["name"]): (line["outcome"], line.get("reason", "")) for line in lines}
         return tally
@@ -78,9 +79,9 @@ async def bus(mongo_database: str, tmp_path: Path) -> AsyncIterator[NewBus]:
         "CARILLON_STREAM_URL": f"local://{tmp_path}/stream",
         "CARILLON_BUS_ROOT_KEY": NEW_ROOT,
     }
-    capabilities = connections.Capabilities(load(environment), service="import")
-    await assembly.set_up(Parts(capabilities))
-    [server] = [each for each in assembly.components("api", Parts(capabilities)) if isinstance(each, HttpServer)]
+    capabilities = connections.Servers(load(environment), service="import")
+    await set_up(Rooms(capabilities))
+    [server] = [each for each in build_service("api", Rooms(capabilities)) if isinstance(each, HttpServer)]
     await server.start()
     async with running() as old:
         yield NewBus(capabilities, old, f"http://127.0.0.1:{server.port}")

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from carillon_imports.carry import ImportOptions
 from carillon_imports.routemaster import bring
-from services.connections import Capabilities
+from services.wiring.servers import Servers
 from shared.domain.errors import Invalid, Unavailable
 from tests.contrib.import_routemaster.conftest import NEW_ROOT, NewBus, counts
 from tests.contrib.import_routemaster.routemaster import ROOT
@@ -76,9 +76,9 @@ async def test_what_is_over_a_limit_is_named_by_a_dry_run_too(bus: NewBus) -> No
     bus.old.tokens |= {APP: "app", READER: "reader"}
     bus.old.topics |= {f"topic_{letter}": (APP, 1) for letter in "abc"}
     bus.old.subscribe(READER, *bus.old.topics)
-    few = replace(bus.capabilities.settings.bus, topics_per_namespace=2, topics_per_subscription=2)
-    settings = replace(bus.capabilities.settings, bus=few)
-    limited = NewBus(Capabilities(settings, service="import", store=bus.store), bus.old, bus.url)
+    few = replace(bus.servers.settings.bus, topics_per_namespace=2, topics_per_subscription=2)
+    settings = replace(bus.servers.settings, bus=few)
+    limited = NewBus(Servers(settings, service="import", store=bus.store), bus.old, bus.url)
     for dry_run in (True, False):
         assert counts(await limited.bring(dry_run=dry_run)) == {"brought": 4, "skipped": 2}
         skipped = {name: reason for name, (outcome, reason) in limited.told.items() if outcome == "skipped"}
@@ -170,8 +170,8 @@ async def test_what_is_no_routemaster_is_told(bus: NewBus) -> None:
         (f"https://{ROOT}@bus.example.com", ROOT, "the key has an option of its own"),
     ):
         with pytest.raises(Invalid, match=said) as raised:
-            await bring(url, key, bus.capabilities, options=ImportOptions())
+            await bring(url, key, bus.servers, options=ImportOptions())
         assert key not in str(raised.value)
     with pytest.raises(Unavailable, match="the Routemaster does not answer"):
-        await bring("http://127.0.0.1:1", ROOT, bus.capabilities, options=ImportOptions())
+        await bring("http://127.0.0.1:1", ROOT, bus.servers, options=ImportOptions())
     assert await bus.documents() == before

@@ -5,11 +5,10 @@ from functools import partial
 from random import Random
 from typing import Any, cast
 
-from services import assembly
-from services.connections import Capabilities
-from services.parts import Parts
-from services.parts.bus.common import BusPart
-from services.parts.bus.worker import BusWorker
+from services.wiring.process import build_service
+from services.wiring.rooms import BusRoom, Rooms
+from services.wiring.servers import Servers
+from services.wiring.workers import bus_stages
 from services.worker.service import Workers
 from shared.broker.memory import MemoryBroker
 from shared.flow.time import DatabaseTime
@@ -57,23 +56,23 @@ class BusServers:
 def components(process: Process, servers: BusServers) -> list[Component]:
     """What a process is made of, by its name: `worker a`, `scheduler b`, `fanout a`."""
     kind = process.name.partition(" ")[0]
-    parts = _parts(process, servers, kind)
+    rooms = _rooms(process, servers)
     if kind == "worker":
-        given = parts.capabilities
-        return [Workers(given.broker, parts.of(BusWorker).stages(), name=process.name, verify=given.stream.verify)]
-    found = assembly.components(kind, parts)
+        given = rooms.servers
+        return [Workers(given.broker, bus_stages(rooms), name=process.name, verify=given.stream.verify)]
+    found = build_service(kind, rooms)
     return [component for component in found if component.name in _OF_THE_BUS]
 
 
-def bus(process: Process, servers: BusServers) -> BusPart:
+def bus(process: Process, servers: BusServers) -> BusRoom:
     """What the API does for users and publishers of the bus."""
-    return _parts(process, servers, "api").of(BusPart)
+    return _rooms(process, servers).bus
 
 
-def _parts(process: Process, servers: BusServers, kind: str) -> Parts:
+def _rooms(process: Process, servers: BusServers) -> Rooms:
     store = servers.database.store(observe=cast(Any, partial(gated, process)))
     missing = cast(Any, None)
-    capabilities = Capabilities(
+    capabilities = Servers(
         SETTINGS,
         service="test",
         store=store,
@@ -93,4 +92,4 @@ def _parts(process: Process, servers: BusServers, kind: str) -> Parts:
         time=DatabaseTime(store),
         clock=servers.clock,
     )
-    return Parts(capabilities, [kind])
+    return Rooms(capabilities)

@@ -6,7 +6,7 @@ from random import Random
 
 from msgspec import UNSET
 
-from services.parts.bus.common import BusPart
+from services.wiring.rooms import BusRoom
 from shared.domain.bus.events import EventDraft
 from shared.domain.bus.subscriptions import SubscriptionWish
 from shared.domain.errors import CarillonError, Unavailable
@@ -17,7 +17,7 @@ KEYS = ("a", "b", "c")
 VERBS = ("pause", "pause", "resume", "resume", "suspend", "remove", "subscribe", "subscribe")
 _PAUSES = (0.0, 0.0, 0.1, 1.0, 5.0)
 
-Ask = Callable[[BusPart], Awaitable[None]]
+Ask = Callable[[BusRoom], Awaitable[None]]
 """Asks something of the bus, as the API does for its callers. Raises `CarillonError`."""
 
 
@@ -54,7 +54,7 @@ def draw_ask(verb: str, key: str, queue: str, chance: Random) -> Ask:
     """What a user asks for."""
     wish = draw_wish(key, chance, is_new=False)
 
-    async def ask(bus: BusPart) -> None:
+    async def ask(bus: BusRoom) -> None:
         match verb:
             case "pause":
                 await bus.subscribing.pause(NAMESPACE, key)
@@ -73,13 +73,13 @@ def draw_ask(verb: str, key: str, queue: str, chance: Random) -> Ask:
 def resume(key: str) -> Ask:
     """Let a subscription be called again."""
 
-    async def ask(bus: BusPart) -> None:
+    async def ask(bus: BusRoom) -> None:
         await bus.subscribing.resume(NAMESPACE, key)
 
     return ask
 
 
-async def try_once(ask: Ask, bus: BusPart, answered: Callable[[], None]) -> None:
+async def try_once(ask: Ask, bus: BusRoom, answered: Callable[[], None]) -> None:
     """Ask once, as a user does who takes no for an answer. `Unavailable` is none: the change may still come."""
     try:
         await ask(bus)
@@ -90,7 +90,7 @@ async def try_once(ask: Ask, bus: BusPart, answered: Callable[[], None]) -> None
     answered()
 
 
-async def publish_all(events: list[PlannedEvent], bus: BusPart, accept: Callable[[str], None]) -> None:
+async def publish_all(events: list[PlannedEvent], bus: BusRoom, accept: Callable[[str], None]) -> None:
     """Publish these, one after the other, each again until there is an answer; takes out those that had one."""
     while events:
         event = events[0]

@@ -8,9 +8,9 @@ from functools import partial
 from random import Random
 from typing import Any, cast
 
-from services import assembly
-from services.connections import Capabilities
-from services.parts import Parts
+from services.wiring.process import build_service
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
 from services.worker.messages.pace import Speed
 from shared.audience.recipient_tables import RecipientTables
 from shared.broker.memory import MemoryBroker
@@ -62,7 +62,7 @@ class DatabaseClock:
         self._ahead = chance.choice(_STEPS)
 
 
-class Servers:
+class ModelServers:
     """What outlives every process."""
 
     def __init__(
@@ -89,14 +89,14 @@ class _NoStream:
         """It is as it should be."""
 
 
-def worker(process: Process, servers: Servers, settings: Settings) -> list[Component]:
+def worker(process: Process, servers: ModelServers, settings: Settings) -> list[Component]:
     """All stages, behind the real consumers."""
-    return assembly.components("worker", parts_of(process, servers, settings))
+    return build_service("worker", rooms_of(process, servers, settings))
 
 
-def scheduler(process: Process, servers: Servers, settings: Settings) -> list[Component]:
+def scheduler(process: Process, servers: ModelServers, settings: Settings) -> list[Component]:
     """The clock, for what waits for an instant, and upkeep."""
-    found = assembly.components("scheduler", parts_of(process, servers, settings))
+    found = build_service("scheduler", rooms_of(process, servers, settings))
     return [component for component in found if component.name in _OF_MESSAGES]
 
 
@@ -111,13 +111,13 @@ def settings_for(patience: float) -> Settings:
     )
 
 
-def parts_of(process: Process, servers: Servers, settings: Settings) -> Parts:
+def rooms_of(process: Process, servers: ModelServers, settings: Settings) -> Rooms:
     """The parts of the product in one process."""
     store = servers.database.store(observe=cast(Any, partial(gated, process)))
     missing = cast(Any, None)
     kinds: Mapping[str, ModelKind] = {KIND: ModelKind(process, servers.provider)}
-    return Parts(
-        Capabilities(
+    return Rooms(
+        Servers(
             settings,
             service="test",
             store=store,

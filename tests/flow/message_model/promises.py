@@ -18,7 +18,7 @@ from shared.domain.messages.credentials import CredentialStatus, OnUnknown, Send
 from shared.domain.messages.jobs import MESSAGE_JOB_TRANSITIONS, MESSAGE_TRANSITIONS
 from shared.domain.messages.ledger import RANKS, Message, MessageState, add_tallies, difference, prefix_of
 from shared.store.documents import Codec, Document
-from tests.flow.message_model.processes import Servers
+from tests.flow.message_model.processes import ModelServers
 from tests.flow.message_model.provider import ProviderCall
 from tests.flow.message_model.rates import Rates
 from tests.flow.message_model.weather import MessageWeather
@@ -62,7 +62,7 @@ class _Calls(Struct):
 class Promises:
     """What is known of a run so far."""
 
-    def __init__(self, servers: Servers, weather: MessageWeather, now: Any) -> None:
+    def __init__(self, servers: ModelServers, weather: MessageWeather, now: Any) -> None:
         self._servers = servers
         self._weather = weather
         self._now = now

@@ -11,16 +11,15 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from services.parts import Parts
-from services.parts.jobs.api import JobsApi
-from services.parts.jobs.common import JobsPart
+from services.wiring.api import job_answers
+from services.wiring.rooms import Rooms
 from shared.domain.accounts.apps import App
 from shared.domain.errors import CarillonError
 from shared.domain.jobs.batches import Totals
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.messages.ledger import MessageState
 from tests.flow.message_model.people import APP
-from tests.flow.message_model.processes import parts_of
+from tests.flow.message_model.processes import rooms_of
 from tests.flow.message_model.weather import MessageWeather
 from tests.flow.message_model.world import World
 from tests.flow.simulated.database import Database
@@ -61,7 +60,7 @@ class ReadWorld(World):
         self.readings: list[Reading] = []
         self._looks = Random(seed)
         self._look: asyncio.Task[None] | None = None
-        self._api: tuple[Process, Parts] | None = None
+        self._api: tuple[Process, Rooms] | None = None
 
     def _draw_job(self, number: int) -> Job:
         return replace(super()._draw_job(number), id=str(UUID(int=number + 1)))
@@ -72,19 +71,19 @@ class ReadWorld(World):
             return super()._choose()
         if self._api is None or self._api[0].dead:
             process = self.simulation.start("user who reads")
-            self._api = process, parts_of(process, self.servers, self.settings)
-        process, parts = self._api
-        self._look = process.run(self._read(parts))
+            self._api = process, rooms_of(process, self.servers, self.settings)
+        process, rooms = self._api
+        self._look = process.run(self._read(rooms))
         return True
 
-    async def _read(self, parts: Parts) -> None:
-        store, job = parts.capabilities.store, self._looks.choice(self.jobs)
+    async def _read(self, rooms: Rooms) -> None:
+        store, job = rooms.servers.store, self._looks.choice(self.jobs)
         try:
             before = await store.jobs.view(job.key)
             if before is None:
                 return
-            shown = await parts.of(JobsApi).answers.show(before, SHOP, exact=self._looks.random() < OFTEN)
-            listed = (await parts.of(JobsPart).watch.measure([before]))[job.id].totals
+            shown = await job_answers(rooms).show(before, SHOP, exact=self._looks.random() < OFTEN)
+            listed = (await rooms.jobs.watch.measure([before]))[job.id].totals
             after = await store.jobs.view(job.key)
         except CarillonError:
             return

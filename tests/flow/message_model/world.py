@@ -7,9 +7,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from services.parts import Parts
-from services.parts.jobs.common import JobsPart
-from services.parts.messages.common import MessagesPart
+from services.wiring.rooms import Rooms
 from shared.domain.errors import CarillonError, Conflict, Unavailable
 from shared.domain.jobs.events import Doer
 from shared.domain.jobs.jobs import Job
@@ -21,7 +19,7 @@ from shared.domain.messages.ledger import MessageState, News, hear
 from shared.store.messages.ledger import EntryChange, WriteResult
 from tests.flow.message_model import processes
 from tests.flow.message_model.people import APP, COLUMN, People
-from tests.flow.message_model.processes import BEGINNING, DatabaseClock, Servers, settings_for
+from tests.flow.message_model.processes import BEGINNING, DatabaseClock, ModelServers, settings_for
 from tests.flow.message_model.promises import Promise, Promises
 from tests.flow.message_model.provider import KIND, ModelProvider, Told
 from tests.flow.message_model.weather import MessageWeather, draw
@@ -61,7 +59,7 @@ class World(SimulatedWorld):
         self.jobs = [self._draw_job(number) for number in range(self.chance.choice(jobs))]
         people = People({job.table: range(1, 1 + self.chance.randint(most // 3, most)) for job in self.jobs})
         provider = ModelProvider(self.chance, loop.time, self.simulation.strikes)
-        self.servers = Servers(database, people, provider, self.clock, lambda _: None)
+        self.servers = ModelServers(database, people, provider, self.clock, lambda _: None)
         self.settings = settings_for(self.weather.patience)
         self.promises = Promises(self.servers, self.weather, loop.time)
         self.simulation.check = self.promises.check
@@ -143,10 +141,10 @@ class World(SimulatedWorld):
         for component in make(process, self.servers, self.settings):
             _ = process.run(component.start())
 
-    def _act(self, name: str, work: Callable[[Parts], Awaitable[None]]) -> None:
+    def _act(self, name: str, work: Callable[[Rooms], Awaitable[None]]) -> None:
         """Somebody does something, by an API process of their own."""
         process = self.simulation.start(name)
-        done = process.run(_try(work, processes.parts_of(process, self.servers, self.settings)))
+        done = process.run(_try(work, processes.rooms_of(process, self.servers, self.settings)))
         done.add_done_callback(lambda _: self.simulation.forget(process))
 
     def _choose(self) -> bool:
@@ -216,7 +214,7 @@ class World(SimulatedWorld):
                 work = partial(_ask, verb, job)
         self._act(f"user {self._users}", work)
 
-    def _retry(self, job: Job) -> Callable[[Parts], Awaitable[None]]:
+    def _retry(self, job: Job) -> Callable[[Rooms], Awaitable[None]]:
         states = self.chance.sample(_RESENT, self.chance.randint(1, len(_RESENT)))
         return partial(_take_up, job, states)
 
@@ -251,30 +249,30 @@ class World(SimulatedWorld):
 TEMPLATE = Template(id="t", app_id=APP, name="hello", locale="en", body={"text": "hi"})
 
 
-async def _ask(verb: str, job: Job, parts: Parts) -> None:
-    await getattr(parts.of(JobsPart).flow, verb)(job.key)
+async def _ask(verb: str, job: Job, rooms: Rooms) -> None:
+    await getattr(rooms.jobs.flow, verb)(job.key)
 
 
-async def _take_up(job: Job, states: list[MessageState], parts: Parts) -> None:
-    now = await parts.capabilities.store.jobs.view(job.key)
+async def _take_up(job: Job, states: list[MessageState], rooms: Rooms) -> None:
+    now = await rooms.servers.store.jobs.view(job.key)
     if now is not None:
-        await parts.of(MessagesPart).retry.retry(now, states, by=ANA)
+        await rooms.messages.retry.retry(now, states, by=ANA)
 
 
-async def _change_rate(credential_id: str, rate: float, parts: Parts) -> None:
-    flow = parts.of(MessagesPart).credentials
+async def _change_rate(credential_id: str, rate: float, rooms: Rooms) -> None:
+    flow = rooms.messages.credentials
     await flow.change(await flow.require(credential_id), lambda present: replace(present, rate=rate))
 
 
-async def _move(credential_id: str, to: CredentialStatus, parts: Parts) -> None:
-    flow, feed = parts.of(MessagesPart).credentials, parts.of(MessagesPart).feed
+async def _move(credential_id: str, to: CredentialStatus, rooms: Rooms) -> None:
+    flow, feed = rooms.messages.credentials, rooms.messages.feed
     await flow.move(await flow.require(credential_id), to)
     await feed.feed_credential(credential_id)
 
 
-async def _fold(told: Told, parts: Parts) -> None:
+async def _fold(told: Told, rooms: Rooms) -> None:
     """As whoever hears callbacks does."""
-    store = parts.capabilities.store
+    store = rooms.servers.store
     while True:
         entry = (await store.messages.with_ids([told.message])).get(told.message)
         news = News(state=told.state, at=await store.now(), attempt=told.attempt, reason=told.reason)
@@ -283,11 +281,11 @@ async def _fold(told: Told, parts: Parts) -> None:
             return
 
 
-async def _post(job: Job, parts: Parts) -> None:
+async def _post(job: Job, rooms: Rooms) -> None:
     """As a client does that has no answer."""
     while True:
         try:
-            await parts.of(JobsPart).flow.start(job)
+            await rooms.jobs.flow.start(job)
         except Unavailable:
             await asyncio.sleep(1)
         except Conflict:
@@ -296,8 +294,8 @@ async def _post(job: Job, parts: Parts) -> None:
             return
 
 
-async def _try(work: Callable[[Parts], Awaitable[None]], parts: Parts) -> None:
+async def _try(work: Callable[[Rooms], Awaitable[None]], rooms: Rooms) -> None:
     try:
-        await work(parts)
+        await work(rooms)
     except CarillonError:
         return

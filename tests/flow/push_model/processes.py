@@ -6,10 +6,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, cast
 
-from services import assembly
-from services.connections import Capabilities
-from services.parts import Parts
-from services.parts.jobs.common import JobsPart
+from services.wiring.process import build_service
+from services.wiring.rooms import JobsRoom, Rooms
+from services.wiring.servers import Servers
 from shared.broker.memory import MemoryBroker
 from shared.domain.instants import EPOCH, ms
 from shared.flow.time import DatabaseTime
@@ -58,7 +57,7 @@ class ModelClock:
         return ms(self.now()) * 1_000_000
 
 
-class Servers:
+class ModelServers:
     """What outlives every process."""
 
     def __init__(
@@ -75,26 +74,26 @@ class Servers:
         self.letters = Counter[str]()
 
 
-def worker(process: Process, servers: Servers, settings: Settings) -> list[Component]:
+def worker(process: Process, servers: ModelServers, settings: Settings) -> list[Component]:
     """All stages, behind the real consumers."""
-    return assembly.components("worker", _parts(process, servers, settings))
+    return build_service("worker", _rooms(process, servers, settings))
 
 
-def scheduler(process: Process, servers: Servers, settings: Settings) -> list[Component]:
+def scheduler(process: Process, servers: ModelServers, settings: Settings) -> list[Component]:
     """The clock, for work that was put off, and upkeep."""
-    found = assembly.components("scheduler", _parts(process, servers, settings))
+    found = build_service("scheduler", _rooms(process, servers, settings))
     return [component for component in found if component.name in _OF_PUSH]
 
 
-def feedback(process: Process, servers: Servers, settings: Settings) -> list[Component]:
+def feedback(process: Process, servers: ModelServers, settings: Settings) -> list[Component]:
     """The service that counts what receivers say."""
-    found = assembly.components("feedback", _parts(process, servers, settings))
+    found = build_service("feedback", _rooms(process, servers, settings))
     return [component for component in found if component.name == "feedback"]
 
 
-def user(process: Process, servers: Servers, settings: Settings) -> JobsPart:
+def user(process: Process, servers: ModelServers, settings: Settings) -> JobsRoom:
     """What a user can do to jobs, as the API does it."""
-    return _parts(process, servers, settings).of(JobsPart)
+    return _rooms(process, servers, settings).jobs
 
 
 def settings_for(weather: Weather) -> Settings:
@@ -125,7 +124,7 @@ def settings_for(weather: Weather) -> Settings:
     )
 
 
-def _parts(process: Process, servers: Servers, settings: Settings) -> Parts:
+def _rooms(process: Process, servers: ModelServers, settings: Settings) -> Rooms:
     store = servers.database.store(observe=cast(Any, partial(gated, process)))
     stream = ModelStream(
         servers.kafka,
@@ -135,8 +134,8 @@ def _parts(process: Process, servers: Servers, settings: Settings) -> Parts:
         look_seconds=_LOOK_SECONDS,
     )
     missing = cast(Any, None)
-    return Parts(
-        Capabilities(
+    return Rooms(
+        Servers(
             settings,
             service="test",
             store=store,

@@ -21,7 +21,7 @@ from shared.domain.jobs.jobs import TRANSITIONS as JOB_MOVES
 from shared.domain.jobs.jobs import JobStatus
 from shared.store.documents import Document
 from tests.flow.push_model.devices import PoisonedError
-from tests.flow.push_model.processes import MARGIN_SECONDS, TRANSACTION_SECONDS, Servers
+from tests.flow.push_model.processes import MARGIN_SECONDS, TRANSACTION_SECONDS, ModelServers
 from tests.flow.push_model.promise import Promise
 from tests.flow.push_model.side_promises import SidePromises
 from tests.flow.push_model.transactions import Marker, Sent
@@ -42,7 +42,7 @@ class Promises:
 
     def __init__(
         self,
-        servers: Servers,
+        servers: ModelServers,
         weather: Weather,
         slots: int,
         devices: Sequence[int],

@@ -10,7 +10,7 @@ from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, JobStatus
 from shared.domain.jobs.mails import MailKind, letter_id
 from shared.domain.push.feedback import CountedPush, read
 from shared.store.documents import Document
-from tests.flow.push_model.processes import MOST_FAILED, Servers
+from tests.flow.push_model.processes import MOST_FAILED, ModelServers
 from tests.flow.push_model.promise import Promise
 from tests.flow.push_model.receivers import FEEDBACK_TOPIC, MAIL_DOMAIN
 from tests.flow.push_model.weather import Weather
@@ -25,7 +25,7 @@ _MAILS_OF_USERS = {JobStatus.PAUSED: MailKind.PAUSED, JobStatus.STOPPED: MailKin
 class SidePromises:
     """What is known so far of moves, feedback and mails. `struck` counts the troubles that came."""
 
-    def __init__(self, servers: Servers, weather: Weather, struck: Mapping[str, int]) -> None:
+    def __init__(self, servers: ModelServers, weather: Weather, struck: Mapping[str, int]) -> None:
         self._servers = servers
         self._weather = weather
         self._struck = struck

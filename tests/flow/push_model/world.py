@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from services.parts.jobs.common import JobsPart
+from services.wiring.rooms import JobsRoom
 from shared.domain.errors import CarillonError, Conflict, Unavailable
 from shared.domain.instants import ns
 from shared.domain.jobs.groups import Group, ZoneJobStart, zone_jobs
@@ -15,7 +15,7 @@ from shared.domain.jobs.templates import Template
 from shared.runtime.bus_settings import BusSettings
 from tests.flow.push_model import processes
 from tests.flow.push_model.devices import PushTable
-from tests.flow.push_model.processes import BEGINNING, ModelClock, Servers, settings_for
+from tests.flow.push_model.processes import BEGINNING, ModelClock, ModelServers, settings_for
 from tests.flow.push_model.promise import Promise
 from tests.flow.push_model.promises import Promises
 from tests.flow.push_model.side_promises import SidePromises
@@ -50,7 +50,7 @@ class World(SimulatedWorld):
         self.simulation.check = self._check
         self.clock = ModelClock(self.simulation.loop.time)
         self.devices = PushTable([10 * number for number in range(1, 1 + self.chance.randint(*devices))])
-        self.servers = Servers(database, self.devices, self.clock, self._hear)
+        self.servers = ModelServers(database, self.devices, self.clock, self._hear)
         self.settings = settings_for(self.weather)
         self.group = self._draw_group() if self.weather.grouped else None
         self.jobs = [_job(name) for name in "ab"[:jobs]] if self.group is None else zone_jobs(self.group)
@@ -143,7 +143,7 @@ class World(SimulatedWorld):
         self._users += 1
         self._act(f"user {self._users}", partial(self._ask_group, verb) if whole else partial(_ask, verb, job))
 
-    async def _ask_group(self, verb: str, part: JobsPart) -> None:
+    async def _ask_group(self, verb: str, part: JobsRoom) -> None:
         assert self.group is not None
         group = await part.store.groups.get(self.group.id)
         if group is not None:
@@ -202,7 +202,7 @@ class World(SimulatedWorld):
 TEMPLATE = Template(id="t", app_id=APP, name="hello", locale="en", body={"alert": "hi"})
 
 
-_Work = Callable[[JobsPart], Any]
+_Work = Callable[[JobsRoom], Any]
 
 
 def _job(name: str, group_id: str = "") -> Job:
@@ -218,11 +218,11 @@ def _job(name: str, group_id: str = "") -> Job:
     )
 
 
-async def _ask(verb: str, job: Job, part: JobsPart) -> None:
+async def _ask(verb: str, job: Job, part: JobsRoom) -> None:
     await getattr(part.flow, verb)(job.key)
 
 
-async def _post(start: _Work, part: JobsPart) -> None:
+async def _post(start: _Work, part: JobsRoom) -> None:
     """As a client does that has no answer."""
     while True:
         try:
@@ -235,7 +235,7 @@ async def _post(start: _Work, part: JobsPart) -> None:
             return
 
 
-async def _tried(work: _Work, part: JobsPart) -> None:
+async def _tried(work: _Work, part: JobsRoom) -> None:
     try:
         await work(part)
     except CarillonError:

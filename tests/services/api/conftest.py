@@ -12,13 +12,11 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
-from services import assembly
 from services.api.app import Application
 from services.api.http.errors import fresh_id
-from services.connections import Capabilities
-from services.parts import Parts
-from services.parts.clock.common import ClockPart
-from services.parts.jobs.common import JobsPart
+from services.wiring.api import build_api
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
 from shared.audience import Audience
 from shared.blobs.files import FolderBlobs
 from shared.broker.memory import MemoryBroker
@@ -70,7 +68,7 @@ class DeliveringStream(LocalStream):
 
 @dataclass
 class House:
-    capabilities: Capabilities
+    servers: Servers
     store: Store
     audience: Audience
     blobs: FolderBlobs
@@ -85,9 +83,7 @@ class House:
         its own."""
         fields = {type(getattr(SETTINGS, name)): name for name in SETTINGS.__struct_fields__}
         settings = replace(SETTINGS, **{fields[type(section)]: section for section in sections})
-        return assembly.build_api(
-            Parts(Capabilities(**(vars(self.capabilities) | {"settings": settings} | capabilities)))
-        )
+        return build_api(Rooms(Servers(**(vars(self.servers) | {"settings": settings} | capabilities))))
 
     async def app(self, name: str = "game") -> str:
         """The id of a new app; the push tables of `game` exist.
@@ -152,7 +148,7 @@ async def _house(stack: Endpoints, store_url: str, tmp_path_factory: pytest.Temp
     stream = DeliveringStream.open(f"local://{tmp_path_factory.mktemp('stream')}/stream.db")
     own_api = OwnApi("127.0.0.1", 0)
     outgoing = HttpOutgoing.open(allowed_networks=(), timeout_seconds=1, connections=1, own=own_api)
-    capabilities = Capabilities(
+    capabilities = Servers(
         SETTINGS,
         service="test",
         store=store,
@@ -167,9 +163,9 @@ async def _house(stack: Endpoints, store_url: str, tmp_path_factory: pytest.Temp
         time=DatabaseTime(store),
         clock=clock,
     )
-    parts = Parts(capabilities)
-    admin = Client(assembly.build_api(parts), {"x-forwarded-email": ADMIN})
-    flow, schedules = parts.of(JobsPart).flow, parts.of(ClockPart).schedules
+    rooms = Rooms(capabilities)
+    admin = Client(build_api(rooms), {"x-forwarded-email": ADMIN})
+    flow, schedules = rooms.jobs.flow, rooms.clock.schedules
     yield House(capabilities, store, audience, blobs, broker, flow, schedules, clock, admin)
     await outgoing.close()
     await stream.close()

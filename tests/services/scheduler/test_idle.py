@@ -5,8 +5,9 @@ import time
 
 import pytest
 
-from services import assembly, connections
-from services.parts import Parts
+from services import connections
+from services.wiring.process import build_service
+from services.wiring.rooms import Rooms
 from shared.runtime.configuration import load
 from shared.runtime.loops import Periodic
 from shared.runtime.metrics import LOOP_RUNS
@@ -39,11 +40,11 @@ async def test_an_idle_scheduler_asks_twice_a_second(
 ) -> None:
     asked_for = count_commands(monkeypatch)
     environment = stack.environment(mongo_database, rabbit_vhost, push_database)
-    capabilities = connections.Capabilities(load(environment), service="scheduler")
+    capabilities = connections.Servers(load(environment), service="scheduler")
     try:
         await capabilities.store.setup()
         await capabilities.broker.setup(QUEUES)
-        components = assembly.components("scheduler", Parts(capabilities))
+        components = build_service("scheduler", Rooms(capabilities))
         loops = [component.name for component in components if isinstance(component, Periodic)]
         before = [runs_of(loop) for loop in loops]
         for component in components:

@@ -2,8 +2,9 @@
 
 import pytest
 
-from services import process
-from services.connections import Capabilities
+from services.wiring import process
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
 from services.worker.service import Workers
 from shared.broker.memory import MemoryBroker
 from shared.domain.errors import Unavailable
@@ -33,8 +34,8 @@ async def test_it_is_ready_once_its_servers_are_fit() -> None:
 
 async def test_the_process_looks_at_it(tmp_path: object) -> None:
     settings = load({"CARILLON_BROKER_URL": "memory://", "CARILLON_STREAM_URL": f"local://{tmp_path}/stream"})
-    capabilities, health = Capabilities(settings, service="worker"), ProcessHealth()
-    process.build(capabilities, ["worker"], health)
+    capabilities, health = Servers(settings, service="worker"), ProcessHealth()
+    process.build(Rooms(capabilities), ["worker"], health)
     assert set(health._checks) == {"mongodb", "broker", "push database", "stream", "schema", "worker"}
     assert set(health._checks) - health._needed == {"push database", "stream"}
     await capabilities.close()

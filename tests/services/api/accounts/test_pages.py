@@ -110,7 +110,7 @@ async def test_every_control_has_a_name(admin: Browser) -> None:
 
 
 async def test_another_browser_is_signed_out_with_a_reason_where_one_is_demanded(house: House) -> None:
-    app = house.build(replace(house.capabilities.settings.audit, reasons="required"))
+    app = house.build(replace(house.servers.settings.audit, reasons="required"))
     lost, token_id = await signed_in(house, app)
     secret = (await house.admin.post(f"/tokens/{token_id}/rotate", {"overlapSeconds": 60})).json["token"]
     kept = Browser(app)
@@ -128,7 +128,7 @@ async def test_a_form_asks_for_a_reason_where_it_is_refused_without_one(house: H
     action, fields = f"/ui/access/tokens/{token['id']}/revoke", []
     for reasons in ("required", "optional"):
         browser, _ = await signed_in(
-            house, house.build(replace(house.capabilities.settings.audit, reasons=reasons)), isAdmin=True
+            house, house.build(replace(house.servers.settings.audit, reasons=reasons)), isAdmin=True
         )
         page = (await browser.get("/access")).body.decode()
         fields.append(re.search(rf'action="{action}".*?(<input name="reason"[^>]*>)', page, re.DOTALL))

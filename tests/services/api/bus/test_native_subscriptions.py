@@ -181,4 +181,4 @@ async def signing(bus: Bus, mine: Client) -> tuple[str, ...]:
     namespace = (await mine.get("/whoami")).json["namespace"]
     stored = await bus.house.store.bus_subscriptions.get(subscription_id(namespace, "orders"))
     assert stored is not None
-    return open_secrets(bus.house.capabilities.key_ring, stored, await bus.house.capabilities.time.now())
+    return open_secrets(bus.house.servers.key_ring, stored, await bus.house.servers.time.now())

@@ -154,7 +154,7 @@ async def test_the_log_has_what_was_published_as_it_was_written(bus: Bus) -> Non
     body = b'{"data":{"a":1.50},"url":"https://a.example.com/1","timestamp":1500000000123.50,"type":"noop"}'
     assert is_empty(await client.post(f"/topics/{topic}", body), 200)
     named = f'"{topic}"'.encode()
-    async with bus.house.capabilities.stream.reader("carillon[.]bus", group=f"test-{topic}") as reader:
+    async with bus.house.servers.stream.reader("carillon[.]bus", group=f"test-{topic}") as reader:
 
         async def look() -> list[bytes]:
             return [value for chunk in await reader.read(1) for value in chunk.values if value and named in value]

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from services.parts import Parts
-from services.parts.console.common import ConsolePart
+from services.wiring.rooms import Rooms
 from services.worker.console.bulk import BulkRunner
 from shared.domain.clock.occurrences import DeadLetter
 from shared.domain.clock.schedules import schedule_id
@@ -40,7 +39,7 @@ def retry(**filter: Any) -> dict[str, Any]:
 
 
 async def work(house: House, made: Reply) -> None:
-    runner = BulkRunner(Parts(house.capabilities).of(ConsolePart).bulk)
+    runner = BulkRunner(Rooms(house.servers).console.bulk)
     await runner.run(RunBulkAction(action_id=made.json["id"]))
 
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from services.api.console.letter_retries import RETRIED_AT_ONCE
-from services.parts import Parts
-from services.parts.console.common import ConsolePart
+from services.wiring.rooms import Rooms
 from services.worker.console.bulk import BulkRunner
 from shared.domain.clock.occurrences import DeadLetter
 from shared.domain.clock.schedules import schedule_id
@@ -41,7 +40,7 @@ async def bury(house: House, namespace: str, count: int, key: str = "k", *, died
 
 
 async def work(house: House, action_id: str) -> None:
-    await BulkRunner(Parts(house.capabilities).of(ConsolePart).bulk).run(RunBulkAction(action_id=action_id))
+    await BulkRunner(Rooms(house.servers).console.bulk).run(RunBulkAction(action_id=action_id))
 
 
 async def test_up_to_500_are_tried_again_before_the_answer(house: House) -> None:

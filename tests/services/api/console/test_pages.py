@@ -177,7 +177,7 @@ async def test_what_others_wrote_is_text(house: House, admin: Browser) -> None:
 async def test_settings_are_shown_without_secrets(house: House, admin: Browser) -> None:
     page = await admin.get("/settings")
     assert (page.status, "first_admin" in text_of(page)) == (200, True)
-    assert house.capabilities.settings.bus.root_key not in page.body.decode()
+    assert house.servers.settings.bus.root_key not in page.body.decode()
     changed = text_of(await admin.get("/settings?changed=yes&q=first_admin"))
     assert ("first_admin" in changed, "max_body_bytes" in changed) == (True, False)
     assert "No setting matches" in text_of(await admin.get("/settings?q=nothing-like-it"))

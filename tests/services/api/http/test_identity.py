@@ -5,7 +5,8 @@ import re
 import pytest
 
 from services.api.http.rights import protected_paths
-from services.parts import Parts
+from services.wiring.api import build_resources
+from services.wiring.rooms import Rooms
 from shared.domain.accounts.callers import secret_digest
 from tests.services.api.client import ADMIN, Client, Reply
 from tests.services.api.conftest import House
@@ -131,9 +132,7 @@ async def test_rights_end_with_the_change(house: House) -> None:
 
 
 async def test_what_asks_for_an_identity_is_known(house: House) -> None:
-    handlers = [
-        handler for part in Parts(house.capabilities) for each in part.resources() for handler in each.handlers()
-    ]
+    handlers = [handler for each in build_resources(Rooms(house.servers)) for handler in each.handlers()]
     assert protected_paths(handlers) == {
         "apps", "users", "tokens", "uploadurl", "schedules", "dead-letters", "signing-secrets", "whoami", "audit",
         "bulk-actions", "jobs", "minutes", "overview", "namespaces", "processes", "queues", "sessions",

@@ -79,7 +79,7 @@ async def test_the_rate_of_a_running_job_is_told(house: House) -> None:
     await settle(house, job, 0, NOON, sent=30)
     await settle(house, job, 1, NOON + timedelta(seconds=1), sent=50)
     await settle(house, other, 0, NOON, sent=1_000)
-    told = await JobWatch(house.store, house.capabilities.time).read_chart(job)
+    told = await JobWatch(house.store, house.servers.time).read_chart(job)
     assert [point.per_second for point in told] == [30, 50]
 
 
@@ -100,7 +100,7 @@ async def test_a_look_reads_only_what_changed_since_the_last(house: House, monke
     for name in ("read_changed", "read_from"):
         monkeypatch.setattr(sums, name, counted(getattr(sums, name)))
     monkeypatch.setattr(watch, "FRESH_SECONDS", 0.0)
-    watching = JobWatch(house.store, house.capabilities.time)
+    watching = JobWatch(house.store, house.servers.time)
     assert sum(point.per_second for point in await watching.read_chart(job)) == 500
     assert read == list(range(60))
     read.clear()
@@ -127,7 +127,7 @@ async def test_many_who_look_at_once_cause_one_look(house: House, monkeypatch: p
         return original(job_id, ordinal)
 
     monkeypatch.setattr(sums, "read_from", count)
-    watching = JobWatch(house.store, house.capabilities.time)
+    watching = JobWatch(house.store, house.servers.time)
     charts = await asyncio.gather(*(watching.read_chart(job) for _ in range(20)))
     assert (len(looks), {len(chart) for chart in charts}) == (1, {1})
 
@@ -139,7 +139,7 @@ async def test_lists_tell_how_fast_a_running_job_is(house: House, monkeypatch: p
     async def stand_still() -> datetime:
         return NOON
 
-    monkeypatch.setattr(house.capabilities.time, "now", stand_still)
+    monkeypatch.setattr(house.servers.time, "now", stand_still)
     lists = [f"/apps/{job.app_id}/jobs", f"/jobs?app={job.app_id}"]
     told = [(await house.admin.get(path)).json, *[(await house.admin.get(each)).json[0] for each in lists]]
     assert [each["rate"] for each in told] == [100.0] * 3
@@ -148,7 +148,7 @@ async def test_lists_tell_how_fast_a_running_job_is(house: House, monkeypatch: p
 async def test_the_rate_of_a_closed_job_is_what_was_kept(house: House) -> None:
     path, job = await job_with_batches(house)
     await settle(house, job, 0, NOON, sent=30)
-    chart = await JobWatch(house.store, house.capabilities.time).read_chart(job)
+    chart = await JobWatch(house.store, house.servers.time).read_chart(job)
     await house.store.closed_jobs.keep_rate(job.key, chart)
     await house.store._database["jobs"].update_one({"_id": job.id}, {"$set": {"open": False, "status": "stopped"}})
     await house.store.batches.remove_of([job.key])

@@ -1,4 +1,4 @@
-"""Uploads in parts: what the API takes, what it refuses, and what it remembers."""
+"""Uploads in rooms: what the API takes, what it refuses, and what it remembers."""
 
 import asyncio
 import re
@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 
 from services.api.jobs.uploads import _read_part
-from services.parts import Parts
-from services.parts.jobs.api import JobsApi
+from services.wiring.api import api_components
+from services.wiring.rooms import Rooms
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.uploads import MAX_PART_BYTES
 from tests.services.api.client import Client
@@ -94,10 +94,10 @@ async def test_an_upload_of_another_app_is_not_there(house: House, api: Client, 
     ],
 )
 async def test_what_makes_no_file_is_not_completed(
-    api: Client, app_id: str, parts: dict[int, bytes], size: int | None, field: str
+    api: Client, app_id: str, rooms: dict[int, bytes], size: int | None, field: str
 ) -> None:
     upload = str(uuid.uuid4())
-    for number, content in parts.items():
+    for number, content in rooms.items():
         assert (await put(api, app_id, number, content, upload)).status == 200
     path = f"/apps/{app_id}/uploads/{upload}"
     refused = await api.post(f"{path}/complete", {"bytes": size})
@@ -208,6 +208,4 @@ async def test_a_viewer_brings_no_files(house: House, api: Client, app_id: str) 
 
 
 async def test_the_api_drops_what_is_abandoned(house: House) -> None:
-    part = Parts(house.capabilities).of(JobsApi)
-    assert [component.name for component in part.components("api")] == ["abandoned uploads"]
-    assert part.components("worker") == ()
+    assert "abandoned uploads" in {component.name for component in api_components(Rooms(house.servers))}

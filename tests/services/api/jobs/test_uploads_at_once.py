@@ -32,7 +32,7 @@ async def app_id(house: House) -> str:
 
 @pytest.fixture
 def flow(house: House) -> UploadFlow:
-    return UploadFlow(house.store, house.blobs, house.capabilities.time, folder="jobs", max_bytes=2**30)
+    return UploadFlow(house.store, house.blobs, house.servers.time, folder="jobs", max_bytes=2**30)
 
 
 async def test_what_nobody_completes_is_dropped_after_its_time(

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from services import assembly
-from services.connections import Capabilities
-from services.parts import Parts
-from services.parts.messages.common import MessagesPart
+from services.wiring.api import build_api
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
 from shared.flow.messages.credentials import CredentialFlow
 from shared.runtime.settings import ProviderSettings
 from shared.secrets import fresh_key
@@ -29,14 +28,14 @@ class Desk:
     """An API that can keep secrets. `provider` is called by credentials of the kind `http`."""
 
     house: House
-    parts: Parts
+    rooms: Rooms
     admin: Client
     provider: FakeProcess
     sandbox: Path
 
     @property
     def flow(self) -> CredentialFlow:
-        return self.parts.of(MessagesPart).credentials
+        return self.rooms.messages.credentials
 
     def body(self, **fields: Any) -> dict[str, Any]:
         """A credential of the kind `http`."""
@@ -70,12 +69,12 @@ class Desk:
         return [json.loads(line) for line in self.sandbox.read_text().splitlines()] if self.sandbox.exists() else []
 
 
-def capabilities_with(house: House, settings: ProviderSettings) -> Capabilities:
+def capabilities_with(house: House, settings: ProviderSettings) -> Servers:
     """Those of the house, but for what goes by these settings."""
     opened = {"settings", "key_ring", "provider_kinds", "provider_outgoing"}
-    given = {name: value for name, value in vars(house.capabilities).items() if name not in opened}
+    given = {name: value for name, value in vars(house.servers).items() if name not in opened}
     chosen = {name: getattr(SETTINGS, name) for name in SETTINGS.__struct_fields__} | {"providers": settings}
-    return Capabilities(**given, settings=type(SETTINGS)(**chosen))
+    return Servers(**given, settings=type(SETTINGS)(**chosen))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -85,10 +84,10 @@ async def desk(house: House, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
         secret_keys=fresh_key(), call_seconds=5.0, allowed_networks=LOOPBACK, sandbox_file=str(sandbox)
     )
     capabilities = capabilities_with(house, settings)
-    parts = Parts(capabilities)
+    rooms = Rooms(capabilities)
     async with fake_process("http_fake") as provider:
-        admin = Client(assembly.build_api(parts), house.admin.headers)
-        yield Desk(house, parts, admin, provider, sandbox)
+        admin = Client(build_api(rooms), house.admin.headers)
+        yield Desk(house, rooms, admin, provider, sandbox)
     await capabilities.provider_outgoing.close()
 
 

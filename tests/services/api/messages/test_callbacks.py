@@ -72,7 +72,7 @@ class Receiver:
         credential = Credential(
             id=id_, app_id=app_id, name=f"c{number}", kind=kind, fields=fields or {}, rate=10, max_in_flight=20,
             test_recipient="t@example.com", created_by="a", created_at=at, updated_at=at,
-            secret=self.house.capabilities.key_ring.seal(secret, id_) if secret else "", fingerprint="f",
+            secret=self.house.servers.key_ring.seal(secret, id_) if secret else "", fingerprint="f",
         )  # fmt: skip
         assert await self.house.store.credentials.add(credential)
         return id_
@@ -190,7 +190,7 @@ async def test_a_replaced_secret_signs_no_more(receiver: Receiver) -> None:
     present = await store.credentials.get(credential_id)
     assert present is not None
     other = "whsec_" + "QkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJC"
-    sealed = receiver.house.capabilities.key_ring.seal({"signingSecret": other}, credential_id)
+    sealed = receiver.house.servers.key_ring.seal({"signingSecret": other}, credential_id)
     assert await store.credentials.change(present, present.with_secret({}, sealed, "f2")) is not None
     assert (await receiver.tell(credential_id, request)).status == 401
     assert (await receiver.tell(credential_id, webhook({"state": "sent"}, other, key=key))).status == 204

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from services.parts import Parts
+from services.wiring.api import build_api
+from services.wiring.rooms import Rooms
 from shared.domain.errors import Unavailable
 from shared.domain.messages.credentials import CredentialStatus
 from shared.domain.messages.pacing import Pace
@@ -199,10 +200,9 @@ async def test_what_is_no_object_is_refused(desk: Desk, content: bytes) -> None:
 
 
 async def test_without_a_key_the_setting_is_named_and_nothing_is_sent(desk: Desk) -> None:
-    bare = Parts(capabilities_with(desk.house, ProviderSettings(allowed_networks=("127.0.0.0/8",))))
-    from services import assembly
+    bare = Rooms(capabilities_with(desk.house, ProviderSettings(allowed_networks=("127.0.0.0/8",))))
 
-    admin, app_id = Client(assembly.build_api(bare), desk.admin.headers), await desk.house.app()
+    admin, app_id = Client(build_api(bare), desk.admin.headers), await desk.house.app()
     refused = await admin.post(path(app_id), desk.body())
     assert (refused.status, refused.json["field"]) == (422, "secret")
     assert "providers.secret_keys" in refused.json["detail"]
@@ -269,7 +269,7 @@ async def test_equal_requests_at_once_make_one(desk: Desk) -> None:
     assert {reply.status for reply in replies} <= {200, 201}
     assert len({reply.json["id"] for reply in replies}) == 1
     [only] = await stored(desk, app_id)
-    assert desk.parts.capabilities.key_ring.open(only["secret"], only["_id"]) == SECRET
+    assert desk.rooms.servers.key_ring.open(only["secret"], only["_id"]) == SECRET
 
 
 async def test_a_change_leaves_what_it_does_not_name(desk: Desk) -> None:
@@ -578,7 +578,7 @@ async def test_no_secret_comes_out_anywhere(desk: Desk, capfd: pytest.CaptureFix
         await desk.admin.get("/settings"),
     ]
     assert {reply.status for reply in replies} == {200}
-    key = desk.parts.capabilities.settings.providers.secret_keys
+    key = desk.rooms.servers.settings.providers.secret_keys
     told = "".join([*(reply.body.decode() for reply in replies), *capfd.readouterr()])
     dump = str([dict(each) async for each in desk.house.store.credentials._credentials.find({})])
     dump += str([dict(each) async for each in desk.house.store.audit._audit.find({})])

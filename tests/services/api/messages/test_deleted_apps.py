@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from services.parts.accounts.common import AccountsPart
 from shared.domain.jobs.jobs import Job
 from shared.domain.messages.answers import Channel
 from shared.domain.messages.ledger import MessageState, News, hear
@@ -80,7 +79,7 @@ async def delete(campaign: Campaign) -> Reply:
 
 
 def removal(campaign: Campaign) -> AppRemoval:
-    return campaign.desk.parts.of(AccountsPart).removal
+    return campaign.desk.rooms.accounts.removal
 
 
 async def test_all_that_belongs_to_an_app_goes_with_it(campaign: Campaign) -> None:

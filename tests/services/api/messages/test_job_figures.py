@@ -8,9 +8,7 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
-from services.parts.jobs.api import JobsApi
-from services.parts.jobs.common import JobsPart
-from services.parts.messages.common import MessagesPart
+from services.wiring.api import job_answers
 from shared.domain.instants import ns
 from shared.domain.jobs.jobs import Job
 from shared.domain.messages.credentials import CredentialStatus, SendOrder
@@ -74,7 +72,7 @@ async def test_a_job_is_not_shown_as_ended_with_what_its_retry_sends(campaign: C
     await campaign.note(job, 0, {1: {"state": MessageState.SENDING}})
     app = await store.apps.get(campaign.app_id)
     assert app is not None
-    answer = await campaign.desk.parts.of(JobsApi).answers.show(ended, app)
+    answer = await job_answers(campaign.desk.rooms).show(ended, app)
     shown = json.loads(answer.content)
     assert (shown["state"], shown["messages"]["sending"]) == ("running", 1)
 
@@ -100,7 +98,7 @@ async def test_what_must_be_exact_is_read_now(campaign: Campaign) -> None:
 async def test_many_who_look_at_once_read_once(campaign: Campaign) -> None:
     job = await campaign.made()
     await campaign.plan(job, [5])
-    figures = campaign.desk.parts.of(MessagesPart).figures
+    figures = campaign.desk.rooms.messages.figures
     first, *others = await asyncio.gather(*(figures.measure(job) for _ in range(50)))
     assert all(one is first for one in others)
     assert await figures.measure(job, exact=True) is not first
@@ -155,7 +153,7 @@ async def test_a_misspelt_field_retries_nothing(campaign: Campaign) -> None:
 
 
 async def test_the_figures_outlive_the_batches(campaign: Campaign) -> None:
-    house, parts = campaign.desk.house, campaign.desk.parts
+    house, rooms = campaign.desk.house, campaign.desk.rooms
     job = replace(a_job(), **_of(await campaign.made()))
     await house.store.jobs.add(job)
     await campaign.plan(job, [4, 3])
@@ -166,10 +164,10 @@ async def test_the_figures_outlive_the_batches(campaign: Campaign) -> None:
     await campaign.close(job)
     before = await campaign.shown(job, "?exact=true")
     assert before["messages"]["duplicates"] == 2
-    jobs = JobRetention(house.store, house.capabilities.time, parts.of(JobsPart).kinds, SchedulerSettings())
+    jobs = JobRetention(house.store, house.servers.time, rooms.jobs.kinds, SchedulerSettings())
     await jobs.run_once()
     assert await house.store.batches.get(job.key, 0) is not None, "messages keep their batches for longer"
-    retention = MessageRetention(house.store, house.capabilities.time, ProviderSettings())
+    retention = MessageRetention(house.store, house.servers.time, ProviderSettings())
     await retention.run_once()
     assert await house.store.batches.get(job.key, 0) is None
     assert await house.store.messages.get(made[0].id) is None

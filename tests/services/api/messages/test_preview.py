@@ -48,7 +48,7 @@ async def campaign(patient: Desk) -> Campaign:
 def desk_that_counts(desk: Desk, *, seconds: float) -> Desk:
     """One whose API takes larger files than usual here, and counts for so long."""
     settings = ApiSettings(first_admin=ADMIN, trusted_proxies=LOCAL, preview_seconds=seconds)
-    sections = (desk.parts.capabilities.settings.providers, BlobSettings(max_file_bytes=10**8), settings)
+    sections = (desk.rooms.servers.settings.providers, BlobSettings(max_file_bytes=10**8), settings)
     return replace(desk, admin=Client(desk.house.build(*sections, **_providers(desk)), desk.house.admin.headers))
 
 
@@ -62,7 +62,7 @@ async def campaign_with_letter(desk: Desk) -> Campaign:
 def _providers(desk: Desk) -> dict[str, Any]:
     """What the desk opens accounts by."""
     names = ("key_ring", "provider_kinds", "provider_outgoing")
-    return {name: getattr(desk.parts.capabilities, name) for name in names}
+    return {name: getattr(desk.rooms.servers, name) for name in names}
 
 
 async def ask(campaign: Campaign, *, template: str = "hello", **body: Any) -> Reply:

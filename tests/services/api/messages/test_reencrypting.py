@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from services.connections import Capabilities
-from services.parts import Parts
-from services.parts.messages.common import MessagesPart
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
 from shared.domain.errors import Conflict
 from shared.domain.messages.credentials import Credential
 from shared.flow.messages.credentials import CredentialFlow, Resealed
@@ -24,9 +23,9 @@ SECRET = {"token": "hush-hush-hush"}
 
 
 @pytest.fixture
-async def capabilities(mongo_database: str, tmp_path: Path) -> AsyncIterator[Capabilities]:
+async def capabilities(mongo_database: str, tmp_path: Path) -> AsyncIterator[Servers]:
     settings = {"CARILLON_STORE_URL": mongo_database, "CARILLON_PROVIDERS_SECRET_KEYS": f"{NEW},{OLD}"}
-    opened = Capabilities(load(settings), service="test")
+    opened = Servers(load(settings), service="test")
     await opened.store.setup()
     yield opened
     await opened.close()
@@ -37,13 +36,13 @@ def sealed(ring: KeyRing, **fields: object) -> Credential:
     return a_credential(id, **{"secret": ring.seal(SECRET, id), **fields})
 
 
-async def secrets_of(capabilities: Capabilities, ring: KeyRing, credentials: list[Credential]) -> list[dict[str, str]]:
+async def secrets_of(capabilities: Servers, ring: KeyRing, credentials: list[Credential]) -> list[dict[str, str]]:
     found = [await capabilities.store.credentials.get(credential.id) for credential in credentials]
     return [ring.open(each.secret, each.id) for each in found if each is not None]
 
 
-async def test_all_are_sealed_anew_and_then_the_old_key_may_go(capabilities: Capabilities) -> None:
-    flow: CredentialFlow = Parts(capabilities, ["api"]).of(MessagesPart).credentials
+async def test_all_are_sealed_anew_and_then_the_old_key_may_go(capabilities: Servers) -> None:
+    flow: CredentialFlow = Rooms(capabilities).messages.credentials
     both, old, new = KeyRing([NEW, OLD]), KeyRing([OLD]), KeyRing([NEW])
     before = [sealed(old) for _ in range(5)]
     for credential in (*before, sealed(both), a_credential("bare", secret="")):
@@ -55,8 +54,8 @@ async def test_all_are_sealed_anew_and_then_the_old_key_may_go(capabilities: Cap
     assert await secrets_of(capabilities, new, before) == [SECRET] * 5
 
 
-async def test_what_no_key_opens_is_told_and_left_as_it_is(capabilities: Capabilities) -> None:
-    flow = Parts(capabilities, ["api"]).of(MessagesPart).credentials
+async def test_what_no_key_opens_is_told_and_left_as_it_is(capabilities: Servers) -> None:
+    flow = Rooms(capabilities).messages.credentials
     lost, known = sealed(KeyRing([fresh_key()])), sealed(KeyRing([OLD]))
     for credential in (lost, known):
         await capabilities.store.credentials.add(credential)
@@ -67,8 +66,8 @@ async def test_what_no_key_opens_is_told_and_left_as_it_is(capabilities: Capabil
         flow.open(lost)
 
 
-async def test_nobody_undoes_it_with_what_they_read_before(capabilities: Capabilities) -> None:
-    flow = Parts(capabilities, ["api"]).of(MessagesPart).credentials
+async def test_nobody_undoes_it_with_what_they_read_before(capabilities: Servers) -> None:
+    flow = Rooms(capabilities).messages.credentials
     credential = sealed(KeyRing([OLD]), kind="http")
     await capabilities.store.credentials.add(credential)
     await flow.reseal(most=10)

@@ -13,7 +13,6 @@ import pytest
 import pytest_asyncio
 
 from services.api.http.wire import ITEM_BYTES
-from services.parts.messages.common import MessagesPart
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.ledger import Message
 from shared.domain.messages.singles import SINGLE_QUEUE, Pending, SingleWish
@@ -297,7 +296,7 @@ async def test_an_instant_is_there_for_one_that_comes_while_another_is_taken_bac
 ) -> None:
     at = (datetime.now(UTC) + timedelta(hours=1)).replace(microsecond=0)
     made = await shop.post(sendAt=at.isoformat(), **ANA)
-    store = shop.desk.parts.of(MessagesPart).singles._store
+    store = shop.desk.rooms.messages.singles._store
     remove = store.occurrences.remove
 
     async def remove_late(id_: str) -> bool:
@@ -312,7 +311,7 @@ async def test_an_instant_is_there_for_one_that_comes_while_another_is_taken_bac
 
 async def test_an_app_that_goes_meanwhile_takes_no_message(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is deleted between our look at it and the message."""
-    store = shop.desk.parts.of(MessagesPart).singles._store
+    store = shop.desk.rooms.messages.singles._store
     add, stored = store.singles.add, list[str]()
 
     async def add_late(messages: Sequence[Message]) -> set[str]:

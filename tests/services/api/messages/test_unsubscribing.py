@@ -10,10 +10,9 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from services import assembly
-from services.connections import Capabilities
-from services.parts import Parts
-from services.parts.messages.common import MessagesPart
+from services.wiring.api import build_api
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
 from shared.domain.errors import Unavailable
 from shared.domain.messages.answers import Channel
 from shared.domain.messages.suppressions import (
@@ -45,7 +44,7 @@ MULTIPART = (
 
 @pytest.fixture
 def links(house: House) -> UnsubscribeLinks:
-    return UnsubscribeLinks(house.capabilities.key_ring, public_url="https://push.example.com/")
+    return UnsubscribeLinks(house.servers.key_ring, public_url="https://push.example.com/")
 
 
 @pytest.fixture
@@ -165,7 +164,7 @@ async def test_no_token_of_others_and_none_that_was_changed_is_taken(
     listing = listing_of(app_id, Channel.MAIL, ANN)
     signed_by_others = UnsubscribeTokens([b"their key"]).make(listing)
     unnamed = UnsubscribeTokens(KeyRing([fresh_key()]).derive("unsubscribing")).make(listing)
-    other_use = UnsubscribeTokens(house.capabilities.key_ring.derive("something else")).make(listing)
+    other_use = UnsubscribeTokens(house.servers.key_ring.derive("something else")).make(listing)
     forged = [signed_by_others, unnamed, other_use, url[3:-1], url[3:] + "A", url[3:].swapcase(), "x", "a" * 5_000]
     for token in forged:
         for reply in (await browser.get(f"/u/{token}"), await post(browser, f"/u/{token}")):
@@ -311,8 +310,8 @@ async def test_links_of_an_older_key_work_and_without_a_key_none_do(house: House
     made_before = UnsubscribeLinks(KeyRing([old]), public_url="https://push.example.com")
     url = link(made_before, app_id)
     for keys, status in ((f"{new},{old}", 200), (new, 404), ("", 404)):
-        parts = Parts(capabilities_with(house, ProviderSettings(secret_keys=keys)))
-        browser = Client(assembly.build_api(parts), peer="203.0.113.9")
+        rooms = Rooms(capabilities_with(house, ProviderSettings(secret_keys=keys)))
+        browser = Client(build_api(rooms), peer="203.0.113.9")
         assert (await browser.get(url)).status == status
 
 
@@ -321,8 +320,8 @@ def made_links(house: House, *, public_url: str, keys: str) -> UnsubscribeLinks:
         SETTINGS, api=replace(SETTINGS.api, public_url=public_url), providers=ProviderSettings(secret_keys=keys)
     )
     opened = {"settings", "key_ring"}
-    given = {name: value for name, value in vars(house.capabilities).items() if name not in opened}
-    return Parts(Capabilities(settings=settings, **given)).of(MessagesPart).links
+    given = {name: value for name, value in vars(house.servers).items() if name not in opened}
+    return Rooms(Servers(settings=settings, **given)).messages.links
 
 
 async def test_links_need_a_public_url_and_a_key(house: House) -> None:

@@ -12,12 +12,12 @@ import asyncpg
 import pymongo
 from pymongo.asynchronous.database import AsyncDatabase
 
-from services import assembly
 from services.commands.doctor import examine
 from services.commands.doctor.questions import INIT, Finding, Level
-from services.connections import Capabilities
-from services.parts import Parts
-from services.process import set_up
+from services.wiring.process import init, set_up
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
+from services.wiring.workers import build_stages, queues_of
 from shared.domain.accounts.apps import App
 from shared.runtime.configuration import load
 from tests.broker.administration import Administration
@@ -34,12 +34,12 @@ COLUMNS = "(seq_id bigint PRIMARY KEY, user_id text, token text, locale text, tz
 class Patient:
     """The house, and its doctor."""
 
-    def __init__(self, stack: Endpoints, environment: dict[str, str], parts: Parts, folder: Path) -> None:
+    def __init__(self, stack: Endpoints, environment: dict[str, str], rooms: Rooms, folder: Path) -> None:
         self.stack = stack
         self.environment = environment
-        self.parts = parts
-        self.store = parts.capabilities.store
-        self.queues = [stage.task.queue for stage in parts.stages]
+        self.rooms = rooms
+        self.store = rooms.servers.store
+        self.queues = list(queues_of(build_stages(rooms)))
         self.administration = Administration(stack.rabbit_management_url, environment["CARILLON_BROKER_URL"])
         self.shell = Shell(folder, stack)
 
@@ -80,7 +80,7 @@ class Patient:
         commands have it, too."""
         assert line
         if line == INIT:
-            await set_up(load(self.environment))
+            await init(load(self.environment))
             return
         for name, value in fills.items():
             blank = f"<{name.replace('_', ' ')}>"
@@ -104,12 +104,12 @@ async def patient_on(
     environment["CARILLON_BLOBS_URL"] = f"s3://carillon-{uuid.uuid4().hex[:12]}"
     # The broker is shared with other tests, which leave topics of every kind.
     environment["CARILLON_STREAM_TOPIC_TEMPLATE"] = f"doctor{uuid.uuid4().hex[:8]}-%s_%s"
-    capabilities = Capabilities(load(environment), service="test")
+    capabilities = Servers(load(environment), service="test")
     async with AsyncExitStack() as stack_of_closing:
         stack_of_closing.push_async_callback(capabilities.close)
-        parts = Parts(capabilities, ["worker"])
-        await assembly.set_up(parts)
-        patient = Patient(stack, environment, parts, folder)
+        rooms = Rooms(capabilities)
+        await set_up(rooms)
+        patient = Patient(stack, environment, rooms, folder)
         await capabilities.store.apps.add(
             App(id=str(uuid.uuid4()), name=APP, bundle_id=APP, created_by="ana@example.com", created_at=1, updated_at=1)
         )

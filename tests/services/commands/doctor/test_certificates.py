@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from services.commands.doctor import examine
 from services.commands.doctor.others import check_tls
 from services.commands.doctor.questions import Given, Level
-from services.connections import Capabilities
+from services.wiring.servers import Servers
 from shared.runtime.configuration import load
 from tests.services.commands.doctor.test_command import NOBODY
 
@@ -109,5 +109,5 @@ async def test_a_certificate(
 async def test_a_connection_in_the_clear_is_a_warning_off_this_machine() -> None:
     for host, level in (("127.0.0.1", Level.OK), ("k1.example.com", Level.WARNING)):
         settings = load({"CARILLON_STREAM_URL": f"kafka://{host}:9092"})
-        [found] = await check_tls(Given(Capabilities(settings, service="test"), ()))
+        [found] = await check_tls(Given(Servers(settings, service="test"), ()))
         assert found.level is level

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from services.commands.doctor import kafka, mongodb, others
 from services.commands.doctor.questions import Answer, Given, Level
-from services.connections import Capabilities
+from services.wiring.servers import Servers
 from shared.audience.inspection import FoundTable
 from shared.domain.errors import Denied, Unserved
 from shared.domain.messages.credentials import Credential
@@ -76,7 +76,7 @@ def given_store(
     membership = Membership(replica_set, timedelta(seconds=seconds), is_router=router)
     store = SimpleNamespace(inspection=ToldStore(membership, grants, equal, killing))
     settings = load({"CARILLON_STORE_URL": f"mongodb://ana:secret@{host}/carillon"})
-    return Given(Capabilities(settings, service="test", store=store), ())
+    return Given(Servers(settings, service="test", store=store), ())
 
 
 ROLE = """db.getSiblingDB("admin").grantRolesToUser("ana", [{role: "readWrite", db: "carillon"}])"""
@@ -129,7 +129,7 @@ async def test_brokers_that_are_too_old() -> None:
     stream = SimpleNamespace(inspection=object.__new__(Old))
     async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
         settings = load({"CARILLON_STREAM_URL": f"kafka://127.0.0.1:{server.sockets[0].getsockname()[1]}"})
-        answer = await kafka.check_login(Given(Capabilities(settings, service="test", stream=stream), ()))
+        answer = await kafka.check_login(Given(Servers(settings, service="test", stream=stream), ()))
     check(answer, (Level.FAULT, "broker 2, 3", ""))
 
 

@@ -14,11 +14,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from services import assembly
-from services.connections import Capabilities
-from services.parts import Parts
-from services.parts.jobs.common import JobsPart
-from services.parts.messages.common import MessagesPart
+from services.wiring.process import build_service, set_up
+from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
 from shared.domain.accounts.apps import App
 from shared.domain.instants import from_ms, ms
 from shared.domain.jobs.jobs import Job, JobStatus
@@ -47,15 +45,15 @@ _numbers = itertools.count(1)
 class Post:
     """What a test does with it."""
 
-    capabilities: Capabilities
-    parts: Parts
+    servers: Servers
+    rooms: Rooms
     fake: FakeProcess
     folder: Path
     app: App
 
     @property
     def store(self) -> Any:
-        return self.capabilities.store
+        return self.servers.store
 
     async def credential(
         self, *, rate: float = 500, secret: Mapping[str, str] | None = None, **fields: Any
@@ -77,14 +75,14 @@ class Post:
 
         if secret is None:
             secret = {"signingSecret": SECRET} if draft.kind == "http" else {}
-        flow = self.parts.of(MessagesPart).credentials
+        flow = self.rooms.messages.credentials
         made = await flow.create(draft, secret, self.app, claim=keep)
         await self.fake.forget()
         return made
 
     async def hasten(self, credential: Credential, *, rate: float = 500) -> None:
         """Give an account this rate from now on."""
-        messages = self.parts.of(MessagesPart)
+        messages = self.rooms.messages
         await messages.credentials.change(credential, lambda known: replace(known, rate=rate))
         await messages.feed.feed_credential(credential.id)
 
@@ -113,7 +111,7 @@ class Post:
             starts_at=time.time_ns() + starts_in * 10**9 if starts_in else 0,
             status=JobStatus.SCHEDULED if starts_in else JobStatus.RUNNING,
         )  # fmt: skip
-        started, _ = await self.parts.of(JobsPart).flow.start(job)
+        started, _ = await self.rooms.jobs.flow.start(job)
         return started
 
     async def accept(
@@ -139,7 +137,7 @@ class Post:
             for address in to
         ]  # fmt: skip
         contents = {message.id: content for message in messages}
-        await self.parts.of(MessagesPart).singles.accept(messages, contents)
+        await self.rooms.messages.singles.accept(messages, contents)
         return {message.id for message in messages}
 
     async def ended(self, ids: set[str], *, seconds: float = SECONDS) -> Counter[MessageState]:
@@ -192,7 +190,7 @@ class Post:
         await until(has, seconds=seconds)
 
 
-async def add_app(capabilities: Capabilities, body: Mapping[str, Any] = _HI) -> App:
+async def add_app(capabilities: Servers, body: Mapping[str, Any] = _HI) -> App:
     """An app with a template that says this, in the store."""
     name = f"t{secrets.token_hex(5)}"
     app = App(id=str(uuid.uuid4()), name=name, bundle_id=name, created_by="ana", created_at=1, updated_at=1)
@@ -231,15 +229,15 @@ async def post_office(
         }
         | settings
     )
-    capabilities = Capabilities(loaded, service="test")
-    parts = Parts(capabilities, ("worker", "scheduler"))
-    await assembly.set_up(parts)
+    capabilities = Servers(loaded, service="test")
+    rooms = Rooms(capabilities)
+    await set_up(rooms)
     app = await add_app(capabilities)
-    components: list[Component] = [*assembly.components("worker", parts), *assembly.components("scheduler", parts)]
+    components: list[Component] = [*build_service("worker", rooms), *build_service("scheduler", rooms)]
     for component in components:
         await component.start()
     try:
-        yield Post(capabilities, parts, fake, blobs, app)
+        yield Post(capabilities, rooms, fake, blobs, app)
     finally:
         for component in reversed(components):
             await component.stop()

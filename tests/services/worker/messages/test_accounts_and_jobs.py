@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from services.parts.jobs.common import JobsPart
-from services.parts.messages.common import MessagesPart
 from shared.domain.errors import Conflict
 from shared.domain.jobs.events import Doer
 from shared.domain.jobs.jobs import JobStatus
@@ -28,11 +26,11 @@ async def test_a_job_whose_credential_is_gone_is_not_taken_up_again(post: Post) 
     credential = await post.credential(rate=0.5)
     job = await post.job(credential, 20)
     await post.has_calls(1)
-    await post.parts.of(JobsPart).flow.stop(job.key)
+    await post.rooms.jobs.flow.stop(job.key)
     stopped = await post.closed(job)
-    await post.parts.of(MessagesPart).credentials.remove(credential)
+    await post.rooms.messages.credentials.remove(credential)
     with pytest.raises(Conflict, match="gone"):
-        await post.parts.of(MessagesPart).retry.retry(stopped, [MessageState.UNSENT], by=ANA)
+        await post.rooms.messages.retry.retry(stopped, [MessageState.UNSENT], by=ANA)
 
 
 async def test_a_job_ends_whose_shared_credential_goes_with_its_app(post: Post) -> None:
@@ -51,7 +49,7 @@ async def test_what_a_batch_that_was_given_up_left_unsent_can_be_sent_later(post
         closed = await post.closed(job)
     finally:
         faults.arm("")
-    await post.parts.of(MessagesPart).retry.retry(closed, [MessageState.UNSENT, MessageState.FAILED], by=ANA)
+    await post.rooms.messages.retry.retry(closed, [MessageState.UNSENT, MessageState.FAILED], by=ANA)
     await post.closed(job)
     assert len(await post.called()) == 5
 
@@ -68,7 +66,7 @@ async def test_no_message_stays_sending_for_ever_where_its_job_is_paused_and_sto
             return (await post.states(job))[MessageState.SENDING] > 0
 
         await until(is_written_ahead)
-        flow = post.parts.of(JobsPart).flow
+        flow = post.rooms.jobs.flow
         await flow.pause(job.key)
 
         async def is_put_back() -> bool:
@@ -114,44 +112,44 @@ async def test_who_goes_on_late_with_a_retry_changes_nothing(post: Post) -> None
     credential = await post.credential()
     await post.fake.answer(always=Rule(status=400))
     job = await post.job(credential, 5)
-    retry = post.parts.of(MessagesPart).retry
+    retry = post.rooms.messages.retry
     reopened = await retry.retry(await post.closed(job), [MessageState.FAILED], by=ANA)
     ended = await post.closed(job)
     await retry.go_on(reopened)
     batch = await post.store.batches.get(job.key, 0)
     stands = batch.status
     # What comes of that: the batch bears an old round, and no stop of a later one ever drops it.
-    flow = post.parts.of(MessagesPart).credentials
+    flow = post.rooms.messages.credentials
     await flow.move(await flow.require(credential.id), CredentialStatus.SUSPENDED)
     await retry.retry(ended, [MessageState.FAILED], by=ANA)
-    await post.parts.of(JobsPart).flow.stop(job.key)
+    await post.rooms.jobs.flow.stop(job.key)
     await post.closed(job)
     assert batch.settled, f"the job had ended, and its batch is {stands}"
 
 
 async def test_an_app_that_may_use_a_credential_no_more_does_not_send_by_it(post: Post) -> None:
     credential = await post.credential(rate=0.5)
-    owner = await add_app(post.capabilities)
+    owner = await add_app(post.servers)
     store = post.store.credentials
     shared = await store.change(credential, replace(credential, app_id=owner.id, shared_with=(post.app.id,)))
     job = await post.job(shared, 20)
     await post.has_calls(1)
-    await post.parts.of(JobsPart).flow.stop(job.key)
+    await post.rooms.jobs.flow.stop(job.key)
     stopped = await post.closed(job)
-    await post.parts.of(MessagesPart).credentials.change(shared, lambda known: replace(known, shared_with=()))
+    await post.rooms.messages.credentials.change(shared, lambda known: replace(known, shared_with=()))
     with pytest.raises(Conflict, match="may not use"):
-        await post.parts.of(MessagesPart).retry.retry(stopped, [MessageState.UNSENT], by=ANA)
+        await post.rooms.messages.retry.retry(stopped, [MessageState.UNSENT], by=ANA)
 
 
 async def test_a_job_ends_whose_app_may_use_its_credential_no_more(post: Post) -> None:
     credential = await post.credential(rate=5)
-    owner = await add_app(post.capabilities)
+    owner = await add_app(post.servers)
     shared = await post.store.credentials.change(
         credential, replace(credential, app_id=owner.id, shared_with=(post.app.id,))
     )
     job = await post.job(shared, 400)
     await post.has_calls(2)
-    await post.parts.of(MessagesPart).credentials.change(shared, lambda known: replace(known, shared_with=()))
+    await post.rooms.messages.credentials.change(shared, lambda known: replace(known, shared_with=()))
     closed = await post.closed(job)
     assert closed.status is JobStatus.STOPPED
     assert len(await post.called()) < 400

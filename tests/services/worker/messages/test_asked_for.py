@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from services import assembly
-from services.parts import Parts
-from services.parts.jobs.common import JobsPart
-from services.parts.messages.common import MessagesPart
+from services.wiring.api import build_api
+from services.wiring.rooms import Rooms
 from shared.domain.jobs.events import Doer
 from shared.domain.jobs.jobs import Job
 from shared.domain.messages.credentials import Credential
@@ -38,7 +36,7 @@ async def post(mongo_database: str, push_database: str, tmp_path: Path, fake: Fa
 
 @pytest.fixture
 def api(post: Post) -> Client:
-    return Client(assembly.build_api(Parts(post.capabilities, ("api",))), {"x-forwarded-email": ADMIN})
+    return Client(build_api(Rooms(post.servers)), {"x-forwarded-email": ADMIN})
 
 
 @pytest_asyncio.fixture
@@ -161,7 +159,7 @@ async def test_a_suppressed_address_is_not_called_though_its_row_has_another_now
     barred = {"channel": "other", "address": "r1@example.com"}
     assert (await api.post(f"/apps/{post.app.id}/suppressions", barred)).status == 201
     await _execute(push_database, f"UPDATE {table} SET recipient = 'new@example.com' WHERE seq_id = 1")
-    await post.parts.of(MessagesPart).retry.retry(ended, [MessageState.FAILED], by=Doer("user", "ana"))
+    await post.rooms.messages.retry.retry(ended, [MessageState.FAILED], by=Doer("user", "ana"))
     await post.closed(job)
     [last] = await post.entries(job)
     assert (last.to, last.attempt) == ("r1@example.com", 1), "a message went to an address that is suppressed"
@@ -177,7 +175,7 @@ async def test_the_columns_of_a_new_address_do_not_go_to_the_old_one(
     ended = await post.closed(await ask(post, api, credential, filters={"seq_id": "1,2"}))
     await _execute(push_database, f"UPDATE {table} SET recipient = 'new@example.com', name = 'Bob' WHERE seq_id = 1")
     await post.fake.answer(always=Rule(status=202))
-    await post.parts.of(MessagesPart).retry.retry(ended, [MessageState.FAILED], by=Doer("user", "ana"))
+    await post.rooms.messages.retry.retry(ended, [MessageState.FAILED], by=Doer("user", "ana"))
     closed = await post.closed(ended)
     first, second = await post.entries(ended)
     assert (first.to, first.state, first.reason) == ("r1@example.com", MessageState.INVALID, "address-changed")
@@ -204,9 +202,9 @@ async def test_a_row_beside_one_that_was_sent_has_nobody_sent_twice(
     credential = await post.credential(rate=0.1)
     job = await ask(post, api, credential, filters={"name": "n7,n8,n9,same"})
     await post.has_calls(1)
-    await post.parts.of(JobsPart).flow.stop(job.key)
+    await post.rooms.jobs.flow.stop(job.key)
     stopped = await post.closed(job)
-    retry = post.parts.of(MessagesPart).retry
+    retry = post.rooms.messages.retry
     await _execute(push_database, f"INSERT INTO {table} VALUES (7, 'a@example.com', 'same')")
     await retry.retry(stopped, [MessageState.UNSENT], by=Doer("user", "ana"))
     refused = await post.closed(job)
@@ -225,7 +223,7 @@ async def test_the_states_add_up_though_rows_have_left_the_table(
 ) -> None:
     job = await ask(post, api, await post.credential(rate=2), filters={"name": "n1,n2,n3,n4"})
     await post.has_calls(1)
-    await post.parts.of(JobsPart).flow.pause(job.key)
+    await post.rooms.jobs.flow.pause(job.key)
 
     async def is_put_back() -> bool:
         return not any((await post.store.batches.find_on_their_way(job.key)).values())
@@ -233,7 +231,7 @@ async def test_the_states_add_up_though_rows_have_left_the_table(
     await until(is_put_back)
     gone = [entry.to for entry in await post.entries(job)]
     await _execute(push_database, *(f"DELETE FROM {table} WHERE recipient = '{to}'" for to in gone))
-    await post.parts.of(JobsPart).flow.resume(job.key)
+    await post.rooms.jobs.flow.resume(job.key)
     await post.closed(job)
     counts = await post.store.message_sums.count(job.key)
     assert sum(counts.by_state.values()) + counts.unsent == counts.planned, counts

@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from services.parts.messages.common import MessagesPart
 from shared.domain.errors import Conflict
 from shared.domain.jobs.events import Doer
 from shared.domain.jobs.jobs import JobStatus
@@ -30,7 +29,7 @@ async def test_it_counts_what_would_be_sent_and_writes_nothing(post: Post) -> No
     assert ended.status is JobStatus.COMPLETED
     assert ended.totals is not None
     assert (ended.totals.sent, ended.totals.skipped, ended.totals.failed) == (45, 4, 0)
-    counts = await post.parts.of(MessagesPart).figures.count(ended)
+    counts = await post.rooms.messages.figures.count(ended)
     assert counts.by_state == {state.value: 0 for state in MessageState if state.value != "unsent"} | {
         "sent": 45,
         "invalid": 4,
@@ -57,7 +56,7 @@ async def test_what_is_too_long_once_it_is_filled_is_judged_as_when_it_is_sent(p
     numbers = [f"+659123{number:04}" for number in range(105)]
     for dry_run, kept in ((True, 0), (False, 5)):
         ended = await post.closed(await post.job(credential, numbers, channel=Channel.SMS, dry_run=dry_run))
-        counts = await post.parts.of(MessagesPart).figures.count(ended)
+        counts = await post.rooms.messages.figures.count(ended)
         assert (counts.by_state["sent"], counts.by_state["invalid"], counts.reasons) == (100, 5, {"unrendered": 5})
         details = [entry.detail for entry in await post.entries(ended) if entry.reason]
         assert details == ["an SMS needs 1 to 1,600 characters"] * kept
@@ -107,11 +106,11 @@ async def test_a_worker_that_fails_in_between_counts_nothing_twice(post: Post) -
         ended = await post.closed(await post.job(credential, 30, dry_run=True))
     finally:
         faults.arm("")
-    counts = await post.parts.of(MessagesPart).figures.count(ended)
+    counts = await post.rooms.messages.figures.count(ended)
     assert (counts.planned, counts.by_state["sent"]) == (30, 30)
 
 
 async def test_it_cannot_be_sent_again(post: Post) -> None:
     ended = await post.closed(await post.job(await post.credential(), 1, dry_run=True))
     with pytest.raises(Conflict):
-        await post.parts.of(MessagesPart).retry.retry(ended, [MessageState.FAILED], by=Doer("user", "ana"))
+        await post.rooms.messages.retry.retry(ended, [MessageState.FAILED], by=Doer("user", "ana"))

@@ -5,7 +5,6 @@ from datetime import timedelta
 
 import pytest
 
-from services.parts.messages.common import MessagesPart
 from shared.domain.jobs.jobs import Job
 from shared.domain.messages.credentials import Credential, CredentialStatus, SendRetry
 from shared.domain.messages.ledger import Message, MessageState, entry_id, write_ahead
@@ -74,7 +73,7 @@ async def test_the_clock_is_told_while_somebody_sends(post: Post) -> None:
         return 0 < read("account_clock_bound_seconds") <= read("account_clock_allowed_seconds")
 
     await until(is_told)
-    assert read("account_clock_allowed_seconds") == post.capabilities.settings.providers.clock_ms / 1_000
+    assert read("account_clock_allowed_seconds") == post.servers.settings.providers.clock_ms / 1_000
     await post.hasten(credential)
     await post.closed(job)
 
@@ -106,7 +105,7 @@ async def test_an_account_that_takes_another_clock_is_counted(post: Post) -> Non
 async def suspended_job(post: Post) -> tuple[Credential, Job]:
     """A job of one message, planned, whose credential sends nothing."""
     credential = await post.credential()
-    flow = post.parts.of(MessagesPart).credentials
+    flow = post.rooms.messages.credentials
     await flow.move(credential, CredentialStatus.SUSPENDED)
     job = await post.job(credential, 1)
 
@@ -119,7 +118,7 @@ async def suspended_job(post: Post) -> tuple[Credential, Job]:
 
 
 async def activate(post: Post, credential: Credential) -> None:
-    messages = post.parts.of(MessagesPart)
+    messages = post.rooms.messages
     known = await messages.credentials.require(credential.id)
     await messages.credentials.move(known, CredentialStatus.ACTIVE)
     await messages.feed.feed_credential(credential.id)
@@ -143,7 +142,7 @@ async def test_what_a_dead_worker_left_open_is_counted_as_unknown(post: Post) ->
 
 async def test_a_credential_in_the_way_of_jobs_is_told_until_it_sends(post: Post) -> None:
     idle = await post.credential()
-    flow = post.parts.of(MessagesPart).credentials
+    flow = post.rooms.messages.credentials
     await flow.move(idle, CredentialStatus.SUSPENDED)
     gauges = CredentialGauges(post.store)
 

@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from services.parts.messages.common import MessagesPart
 from shared.domain.messages.credentials import Credential, CredentialStatus
 from shared.domain.messages.ledger import MessageState
 from shared.flow.messages.credentials import CredentialFlow
@@ -38,7 +37,7 @@ async def test_a_pause_of_a_day_can_be_lifted(post: Post, lift: Lift) -> None:
 
     await until(is_put_back)
     await post.fake.answer(always=Rule(status=202))
-    flow = post.parts.of(MessagesPart).credentials
+    flow = post.rooms.messages.credentials
     await lift(flow, await flow.require(credential.id))
     closed = await post.closed(job)
     assert await post.states(closed) == {MessageState.SENT: 45}

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from services.parts.messages.common import MessagesPart
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.events import EventState
 from shared.domain.jobs.mails import Mailing
@@ -89,7 +88,7 @@ async def test_a_server_that_is_away_is_tried_again_and_a_repaired_credential_is
     post: Post, sink: SmtpSink
 ) -> None:
     away, repaired = [await post.credential() for _ in range(2)]
-    flow = post.parts.of(MessagesPart).credentials
+    flow = post.rooms.messages.credentials
     mails = RejectionMails(post.store, sink.mail, Mailing(domain="example.com", addressees=("team@example.com",)),
                            lease=timedelta(milliseconds=1))  # fmt: skip
     sink.fail(451)

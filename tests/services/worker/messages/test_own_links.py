@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from services.parts.messages.common import MessagesPart
 from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.templates import Template
 from shared.domain.messages.answers import Channel
@@ -89,7 +88,7 @@ async def test_who_uses_the_link_gets_no_other_of_its_list(post: Post) -> None:
             f"No more: {links[to]}",
             f'<p>n{number}</p><a href="{links[to]}">No more</a>',
         ]
-    flow = UnsubscribeFlow(post.store, post.parts.of(MessagesPart).links, post.capabilities.clock)
+    flow = UnsubscribeFlow(post.store, post.rooms.messages.links, post.servers.clock)
     await flow.unsubscribe(links["ana@example.com"].rpartition("/")[2])
     closed = await send(post, credential, list_name="news")
     assert closed.reasons == {"unsubscribed": 1}
@@ -100,7 +99,7 @@ async def test_who_uses_the_link_gets_no_other_of_its_list(post: Post) -> None:
 
 async def test_what_people_need_passes_their_wish_and_no_bar(post: Post) -> None:
     credential = await write_letter(post)
-    at = post.capabilities.clock.now()
+    at = post.servers.clock.now()
     gone = [
         suppress_address(post.app.id, Channel.MAIL, to, cause=cause, at=at)
         for to, cause in zip(PEOPLE, (SuppressionCause.UNSUBSCRIBE, SuppressionCause.COMPLAINT), strict=True)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from services.parts.messages.common import MessagesPart
 from shared.domain.jobs.events import Doer
 from shared.domain.jobs.jobs import Job
 from shared.domain.messages.credentials import SendRetry
@@ -75,7 +74,7 @@ async def test_who_is_forgotten_is_found_again_by_a_retry_and_forgotten_again(po
     ended = await post.closed(job)
     assert await post.states(job) == {MessageState.UNKNOWN: 5, MessageState.SENT: 1}
     await until(lambda: is_redacted(post, job))
-    await post.parts.of(MessagesPart).retry.retry(ended, [MessageState.UNKNOWN], by=ANA)
+    await post.rooms.messages.retry.retry(ended, [MessageState.UNKNOWN], by=ANA)
     await post.closed(job)
     assert reached(sandbox) == {address: 2 if "+lost" in address else 1 for address in people}
     await until(lambda: is_redacted(post, job))

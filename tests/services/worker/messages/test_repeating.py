@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from services.parts.messages.common import MessagesPart
 from shared.domain.jobs.templates import Template
 from shared.domain.messages.answers import Channel
 from shared.domain.messages.ledger import MessageState
@@ -40,7 +39,7 @@ async def test_a_call_is_repeated_only_where_the_first_can_be_told_by_its_key(
     faults.arm("message.before_record=raise")
     job = await post.job(credential, 1)
     await post.has_calls(1)
-    flow = post.parts.of(MessagesPart).credentials
+    flow = post.rooms.messages.credentials
     known = await flow.require(credential.id)
     await flow.replace_secret(known, url | after, {"signingSecret": SECRET})
     closed = await post.closed(job)

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from services.parts import Parts
-from services.parts.jobs.common import JobsPart
-from services.parts.messages.common import MessagesPart
+from services.wiring.rooms import Rooms
+from services.wiring.workers import build_stages
 from shared.domain.errors import Conflict
 from shared.domain.jobs.batches import Batch, BatchStatus
 from shared.domain.jobs.events import Doer
@@ -64,7 +63,7 @@ async def test_a_job_sends_one_message_to_each_recipient(post: Post) -> None:
 
 async def test_a_job_that_has_ended_is_told_as_it_ended(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
     """However short before somebody looked."""
-    messages = post.parts.of(MessagesPart)
+    messages = post.rooms.messages
     monkeypatch.setattr(messages.figures, "_figures", CachedByKey(seconds=3_600.0))
     suspended = await messages.credentials.move(await post.credential(), CredentialStatus.SUSPENDED)
     job = await post.job(suspended, 3)
@@ -130,7 +129,7 @@ async def test_what_nobody_knows_is_sent_again_where_the_job_wants_it(post: Post
 
 async def test_a_paused_job_stops_and_goes_on(post: Post) -> None:
     """200 messages at four a second: it stops long before they are sent."""
-    flow, credential = post.parts.of(JobsPart).flow, await post.credential(rate=4)
+    flow, credential = post.rooms.jobs.flow, await post.credential(rate=4)
     job = await post.job(credential, 200)
     await post.has_calls(3)
     assert await flow.pause(job.key) is not None
@@ -154,7 +153,7 @@ async def test_a_paused_job_stops_and_goes_on(post: Post) -> None:
 async def test_a_stopped_job_leaves_the_rest_unsent(post: Post) -> None:
     job = await post.job(await post.credential(rate=4), 200)
     await post.has_calls(3)
-    await post.parts.of(JobsPart).flow.stop(job.key)
+    await post.rooms.jobs.flow.stop(job.key)
     closed = await post.closed(job)
     assert closed.status is JobStatus.STOPPED
     called = await post.called()
@@ -195,7 +194,7 @@ async def test_a_refused_login_holds_the_credential(post: Post) -> None:
 
     await until(is_given_back)
     await post.fake.answer(always=Rule(status=202))
-    flow = post.parts.of(MessagesPart).credentials
+    flow = post.rooms.messages.credentials
     known = await flow.require(credential.id)
     await flow.replace_secret(known, known.fields, {"signingSecret": SECRET})
     await post.closed(job)
@@ -207,12 +206,12 @@ async def test_a_stopped_job_is_taken_up_again_and_leaves_alone_what_has_arrived
     credential = await post.credential(rate=0.5)
     job = await post.job(credential, 20)
     await post.has_calls(1)
-    await post.parts.of(JobsPart).flow.stop(job.key)
+    await post.rooms.jobs.flow.stop(job.key)
     stopped = await post.closed(job)
     first = await post.called()
     assert (await post.states(job))[MessageState.SENT] == len(first) < 20
     await post.hasten(credential)
-    retry = post.parts.of(MessagesPart).retry
+    retry = post.rooms.messages.retry
     with pytest.raises(Conflict, match=r"no failed messages; it has \d+ unsent"):
         await retry.retry(stopped, [MessageState.FAILED], by=ANA)
     with pytest.raises(Conflict):
@@ -235,7 +234,7 @@ async def test_what_failed_is_sent_again_and_nothing_else(post: Post) -> None:
     job = await post.job(credential, 30)
     ended = await post.closed(job)
     assert await post.states(job) == {MessageState.SENT: 27, MessageState.FAILED: 2, MessageState.UNKNOWN: 1}
-    retry = post.parts.of(MessagesPart).retry
+    retry = post.rooms.messages.retry
     await retry.retry(ended, [MessageState.FAILED], by=ANA)
     ended = await post.closed(job)
     assert await post.states(job) == {MessageState.SENT: 29, MessageState.UNKNOWN: 1}
@@ -270,7 +269,7 @@ async def test_a_job_that_bounces_is_held_and_counts_anew_when_it_goes_on(post: 
         return found is not None and found.status is JobStatus.TRIPPED
 
     await until(is_held)
-    await post.parts.of(JobsPart).flow.resume(job.key)
+    await post.rooms.jobs.flow.resume(job.key)
     await post.closed(job)
     assert await post.states(job) == {MessageState.SENT: 185, MessageState.INVALID: 15}
     barred = await post.store.suppressions.page(post.app.id, limit=99)
@@ -285,7 +284,7 @@ async def test_a_task_that_comes_twice_changes_nothing(post: Post) -> None:
     batch = await post.store.batches.get(job.key, 0)
     assert batch.owner
     for _ in range(3):
-        await post.capabilities.broker.publish(MESSAGE_QUEUE, encode(SendMessages(job.key, 0, batch.turn)))
+        await post.servers.broker.publish(MESSAGE_QUEUE, encode(SendMessages(job.key, 0, batch.turn)))
     await post.hasten(credential)
     await post.closed(job)
     assert await post.states(job) == {MessageState.SENT: 100}
@@ -304,7 +303,7 @@ async def test_a_batch_of_a_lost_worker_is_taken_up_as_soon_as_the_broker_delive
     await post.has_calls(3)
     batch = await post.store.batches.get(job.key, 0)
     task = SendMessages(job.key, 0, batch.turn)
-    [heir] = [stage for stage in Parts(post.capabilities, ("worker",)).stages if stage.task is SendMessages]
+    [heir] = [stage for stage in build_stages(Rooms(post.servers)) if stage.task is SendMessages]
     await heir.run(task)
     assert (await post.store.batches.get(job.key, 0)).turn == batch.turn
     await heir.run_again(task)
@@ -325,7 +324,7 @@ async def test_by_shares_a_large_job_does_not_hold_up_a_small_one(post: Post, qu
     first, _, last = (place for place, job in enumerate(jobs) if job == small.key)
     assert jobs[first:last].count(large.key) <= 4, "as many as the small one, and one in hand"
     assert jobs[:last].count(large.key) < 75, "it did not wait for the large one"
-    await post.parts.of(JobsPart).flow.stop(large.key)
+    await post.rooms.jobs.flow.stop(large.key)
     await post.closed(large)
 
 

@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from services.parts.messages.common import MessagesPart
 from shared.domain.instants import from_ms, ms
 from shared.domain.messages.answers import Channel
 from shared.domain.messages.credentials import CredentialStatus, SendRetry
@@ -86,7 +85,7 @@ async def test_those_accepted_at_once_are_stored_together_and_the_same_one_once(
         return known
 
     monkeypatch.setattr(post.store.singles, "add", note)
-    flow = post.parts.of(MessagesPart).singles
+    flow = post.rooms.messages.singles
     there = await asyncio.gather(*(flow.accept([one], {one.id: '{"text":"Hi"}'}) for one in messages))
     assert there[0] == {}, "the first of the same is stored"
     assert there[1] == {"m0": messages[0]}, "and the second is told so"
@@ -187,7 +186,7 @@ async def test_one_that_was_cancelled_is_not_sent(post: Post) -> None:
     ids = await post.accept(credential, people(12))
     await post.has_calls(1)
     waiting = [one for one in (await post.store.messages.with_ids(sorted(ids))).values() if one.is_unsent]
-    flow = post.parts.of(MessagesPart).singles
+    flow = post.rooms.messages.singles
     cancelled = {one.id for one in waiting[-3:] if await flow.cancel(one)}
     assert cancelled
     await post.hasten(credential)
@@ -197,13 +196,13 @@ async def test_one_that_was_cancelled_is_not_sent(post: Post) -> None:
 
 async def test_nothing_is_sent_by_a_suspended_account_until_it_is_active(post: Post) -> None:
     credential = await post.credential()
-    flow = post.parts.of(MessagesPart).credentials
+    flow = post.rooms.messages.credentials
     suspended = await flow.move(credential, CredentialStatus.SUSPENDED)
     ids = await post.accept(credential, people(3))
     await asyncio.sleep(1)
     assert await post.called() == []
     await flow.move(suspended, CredentialStatus.ACTIVE)
-    await post.parts.of(MessagesPart).singles.wake(credential.id)
+    await post.rooms.messages.singles.wake(credential.id)
     assert await post.ended(ids) == {MessageState.SENT: 3}
 
 
@@ -271,7 +270,7 @@ async def test_who_holds_the_lease_and_is_silent_is_replaced(post: Post) -> None
     assert await post.ended(ids) == {MessageState.SENT: 2}
     assert min(call.at for call in (await post.fake.tell()).arrived) >= began + SILENCE.total_seconds()
     message = replace((await post.store.messages.with_ids(sorted(ids)))[min(ids)], v=0)
-    assert not await post.parts.of(MessagesPart).singles.cancel(message)
+    assert not await post.rooms.messages.singles.cancel(message)
 
 
 async def test_large_messages_hold_up_nobody(post: Post) -> None:
@@ -292,7 +291,7 @@ async def test_one_that_waits_for_its_turn_beyond_its_time_is_not_sent(post: Pos
 
 async def test_what_a_dead_process_left_is_forgotten(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
     credential = await post.credential(rate=1)
-    flow, contents = post.parts.of(MessagesPart).singles, post.store.single_contents
+    flow, contents = post.rooms.messages.singles, post.store.single_contents
     await contents.add({"gone": "{}"}, at=datetime.now(UTC))
     waiting = await post.accept(credential, ["later@example.com"], after=600)
     await flow.forget_contents()

@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl, quote
 import pytest
 import pytest_asyncio
 
-from services import assembly
-from services.parts import Parts
+from services.wiring.api import build_api
+from services.wiring.rooms import Rooms
 from shared.domain.messages.ledger import MessageState
 from tests.providers.accounts import TWILIO_SID
 from tests.providers.fakes import FakeProcess, fake_process
@@ -44,7 +44,7 @@ async def post(mongo_database: str, push_database: str, tmp_path: Path, fake: Fa
 
 
 async def test_two_spellings_are_one_person(post: Post) -> None:
-    api = Client(assembly.build_api(Parts(post.capabilities, ("api",))), {"x-forwarded-email": ADMIN})
+    api = Client(build_api(Rooms(post.servers)), {"x-forwarded-email": ADMIN})
     app = f"/apps/{post.app.id}"
     credential = await post.credential(
         kind="twilio",

@@ -24,7 +24,7 @@ BAD = {
 async def records(house: House, topic: str, count: int) -> list[bytes]:
     """So many records of a topic, as the log has them."""
     found: list[bytes] = []
-    async with house.capabilities.stream.reader("carillon[.]bus", group=f"test-{topic}") as reader:
+    async with house.servers.stream.reader("carillon[.]bus", group=f"test-{topic}") as reader:
 
         async def look() -> bool:
             named = f'"{topic}"'.encode()

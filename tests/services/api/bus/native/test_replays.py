@@ -20,8 +20,8 @@ async def test_one_is_asked_for_shown_and_ended(delivered: Delivered) -> None:
     bus, path, operator = delivered.bus, delivered.about(PATH), delivered.operator
     await bus.subscribe("r", topics=("orders",))
     await bus.subscribing.pause(NAMESPACE, "r")
-    log = delivered.house.capabilities.settings.bus.log_topic
-    (before,) = (await delivered.house.capabilities.stream.spans(log)).values()
+    log = delivered.house.servers.settings.bus.log_topic
+    (before,) = (await delivered.house.servers.stream.spans(log)).values()
     event = {"type": "create", "url": "https://example.com/1"}
     sent = await delivered.stranger.post("/bus/topics/replayed/events", [event, event])
     assert sent.status == 202, sent.body

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from services.api.console.pages import bulk_actions
 from services.api.console.pages.bulk_actions import tell_filter
-from services.parts import Parts
-from services.parts.console.common import ConsolePart
+from services.wiring.rooms import Rooms
 from services.worker.console.bulk import BulkRunner
 from shared.domain.clock.occurrences import DeadLetter
 from shared.domain.clock.schedules import schedule_id
@@ -60,7 +59,7 @@ async def test_one_begins_after_its_figures_were_seen_and_is_followed_to_its_end
     assert begun.headers["location"] == again.headers["location"]  # twice sent is once meant
     [action] = (await client.get("/bulk-actions")).json
     assert begun.headers["location"] == f"/ui/bulk-actions/{action['id']}?said=begun"
-    await BulkRunner(Parts(house.capabilities).of(ConsolePart).bulk).run(RunBulkAction(action_id=action["id"]))
+    await BulkRunner(Rooms(house.servers).console.bulk).run(RunBulkAction(action_id=action["id"]))
     shown = await look(client, f"/bulk-actions/{action['id']}")
     assert "Done 3 100 %" in shown.text
     assert "with keys that begin with “order.”" in shown.text

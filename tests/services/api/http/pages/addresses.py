@@ -10,7 +10,8 @@ from urllib.parse import quote
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from services.api.http.pages.routes import PageRoute
-from services.parts import Parts
+from services.wiring.api import build_pages
+from services.wiring.rooms import Rooms
 from shared.domain.bus.deliveries import BusDeadLetter, DeathReason, DeliveryStatus, EventDelivery
 from shared.domain.bus.subscriptions import EventSubscription
 from shared.domain.clock.occurrences import DeadLetter
@@ -48,9 +49,9 @@ class InnerReads:
         await self._app(scope, receive, send)
 
 
-def page_routes(parts: Parts) -> list[PageRoute]:
+def page_routes(rooms: Rooms) -> list[PageRoute]:
     """All pages."""
-    return [route for part in parts for pages in part.pages() for route, _ in pages.page_routes()]
+    return [route for pages in build_pages(rooms) for route, _ in pages.page_routes()]
 
 
 def address_of(route: PageRoute, made: Made) -> str:

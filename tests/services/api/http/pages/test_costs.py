@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from services.api.http.pages.routes import PageRoute
 from services.api.http.pages.visits import INNER, SHARED_READS, shared_reads
-from services.parts import Parts
+from services.wiring.rooms import Rooms
 from tests.bench.explained import explain
 from tests.commands import Commands
 from tests.indexes import keys_of, plans_index, read_queries, serves, update_filters
@@ -125,7 +125,7 @@ async def costs(commands: Commands, house: House) -> AsyncIterator[Costs]:
     state = house.admin.app.state
     inner, shared = state[INNER], state[SHARED_READS]
     state[INNER] = InnerReads(inner)
-    costs = Costs(house, commands, state[INNER], page_routes(Parts(house.capabilities)))
+    costs = Costs(house, commands, state[INNER], page_routes(Rooms(house.servers)))
     costs.forget()
     yield costs
     state[INNER], state[SHARED_READS] = inner, shared

@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 from services.api.app import Application
-from services.api.console.pages.overview import OverviewPages
 from services.api.http.pages import html
 from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
 from services.api.http.pages.visits import ApiProblem, Visit
@@ -62,7 +61,7 @@ class MadePages(PageSet):
 def made(house: House) -> Application:
     """The API with the made pages."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("services.parts.console.api.ConsoleApi.pages", lambda _: (OverviewPages(), MadePages()))
+        patch.setattr("services.wiring.api.FindPages", MadePages)
         return house.build()
 
 

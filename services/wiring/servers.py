@@ -1,4 +1,4 @@
-"""Connections: the only module that opens and closes them, from settings to the capabilities of parts.
+"""The servers of a process, from settings to open connections: no other module opens or closes one.
 
 The scheme of each URL picks the implementation, so any mixture works. Only picked implementations are imported, because
 each brings a driver. Everything opens lazily: a server that is away at the start shows in `/readyz` and is used as soon
@@ -25,7 +25,7 @@ from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.measured import measure_calls
 from shared.runtime.settings import BlobSettings, Settings, TlsSettings
 from shared.store import Store
-from shared.stream import Stream
+from shared.stream import Stream, TopicSpec
 
 if TYPE_CHECKING:  # imported on first use
     from shared.audience import Audience
@@ -54,11 +54,11 @@ _CLOSED = (
 )
 
 
-class Capabilities:
-    """The capabilities of one process, each opened and imported on first use.
+class Servers:
+    """The servers of one process, each opened and imported on first use.
 
-    `service` names the connections. A capability that is `given` is used instead of opening one. Raises `Invalid` on
-    use if a URL cannot be read.
+    `service` names the connections. A server that is `given` is used instead of opening one. Raises `Invalid` on use if
+    a URL cannot be read.
     """
 
     def __init__(self, settings: Settings, *, service: str, **given: Any) -> None:
@@ -167,6 +167,11 @@ class Capabilities:
     @cached_property
     def clock(self) -> Clock:
         return SystemClock()
+
+    async def verify(self, queues: tuple[str, ...], topics: Mapping[str, TopicSpec]) -> None:
+        """Raise `Unavailable` unless `carillon init` has made these, on servers with the required guarantees."""
+        await self.broker.verify(queues)
+        await self.stream.verify(topics)
 
     async def close(self) -> None:
         """Close all open connections, the store last, even if one of them fails to close."""

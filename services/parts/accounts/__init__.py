@@ -1,1 +1,0 @@
-"""Accounts: apps, users, tokens, and secrets that sign callbacks."""

@@ -1,1 +1,0 @@
-"""The clock: schedules, their occurrences, and their callbacks."""

@@ -1,1 +1,0 @@
-"""The console: audit, overview and bulk actions."""

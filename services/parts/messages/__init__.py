@@ -1,1 +1,0 @@
-"""Messages: jobs and single requests send them through providers, by credentials and at their rates."""

@@ -1,0 +1,21 @@
+"""The wiring: how each process is put together, by hand and from top to bottom.
+
+    servers.py       settings → the servers of a process, each opened on first use
+    rooms.py         servers → the flows of each subject that several processes share
+    api.py           the API: routes and pages of every subject
+    workers.py       workers: one stage for each queue
+    schedulers.py    schedulers: the clock, and a table of periodic work
+    feedback.py      feedback and fan-out: the readers of the stream
+    process.py       a process from its first line to its last; `carillon init`
+
+A new route, stage or periodic piece of work is a line in one of these files.
+"""
+
+PROCESSES = {
+    "api": "Run the HTTP API.",
+    "scheduler": "Run the scheduler: the clock, and upkeep of unfinished work.",
+    "worker": "Run a worker: it plans, sends and finishes jobs.",
+    "fanout": "Run the fan-out of the bus.",
+    "feedback": "Run the feedback consumer.",
+}
+"""Each process with its sentence in `carillon --help`."""
