@@ -75,12 +75,10 @@ Announce = Callable[[Instance, str], None]
 
 
 def data_folder(settings: Settings) -> Path:
-    """The folder where the data of these settings are."""
     return Path(settings.embedded.data_dir).resolve()
 
 
 def find_running(folder: Path) -> Instance | None:
-    """The embedded Carillon that runs on this folder now, if there is one."""
     try:
         instance = msgspec.json.decode((folder / "running.json").read_bytes(), type=Instance)
     except (OSError, msgspec.DecodeError):
@@ -89,12 +87,7 @@ def find_running(folder: Path) -> Instance | None:
 
 
 async def serve(settings: Settings, announce: Announce) -> int:
-    """Run until a signal or a failure; returns the exit code.
-
-    Raises:
-        Conflict: another process runs on the folder, or a port is taken.
-        Unavailable: a server is not installed or does not start.
-    """
+    """Run until a signal or a failure; returns the exit code."""
     folder = data_folder(settings)
     with private_files(), _lock_folder(folder), _cancel_on_signal() as ending:
         async with start_servers(folder) as servers:
@@ -128,7 +121,6 @@ def _components(parts: Parts, servers: Sequence[Child], known: health.ProcessHea
 
 
 def check_folder(folder: Path) -> None:
-    """Raise `Conflict` if a Carillon runs on the folder."""
     if (instance := find_running(folder)) is not None:
         raise _is_taken(folder, instance)
 
@@ -140,7 +132,6 @@ def _is_taken(folder: Path, instance: Instance | None) -> Conflict:
 
 @contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
-    """The folder, for this process alone."""
     try:
         make_private_folder(folder, ours=OURS)
         lock = (folder / "up.lock").open("ab")
@@ -326,20 +317,17 @@ async def open_capabilities(instance: Instance, settings: Settings, *, service: 
 
 
 async def make_link(instance: Instance, capabilities: Capabilities) -> str:
-    """The address that signs a browser in as the admin, once. Raises `Unavailable`."""
     secret = await make_sign_in_link(capabilities.store, instance.admin, capabilities.clock.now())
     return f"{instance.api}/ui/welcome?key={secret}"
 
 
 async def print_link(instance: Instance, settings: Settings) -> int:
-    """Print a new link to the dashboard of a running Carillon."""
     async with open_capabilities(instance, settings, service="dashboard") as capabilities:
         click.echo(await make_link(instance, capabilities))
     return 0
 
 
 def describe(instance: Instance, link: str) -> str:
-    """A text for people: where to reach the dashboard, the API, the servers and the data."""
     lines = {
         "dashboard": f"{link} (once, within ten minutes; `carillon dashboard` prints another link)",
         "API": instance.api,
@@ -372,7 +360,6 @@ async def print_records(stream: Stream, topic: str, *, follow: bool) -> int:
 
 
 async def print_topics(stream: Stream) -> int:
-    """Print the topics that have records, one a line, by name."""
     async with stream.reader(".*", group="records") as reader:
         await reader.read(0)
         ends = reader.ends()

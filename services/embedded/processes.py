@@ -67,7 +67,6 @@ def is_alive(mark: ProcessMark) -> bool:
 
 
 def read_mark(file: Path) -> ProcessMark | None:
-    """The mark in a file that `spawn` was given, or None if there is none that can be read."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=ProcessMark)
     except (FileNotFoundError, msgspec.DecodeError):
@@ -137,7 +136,6 @@ def spawn(
 
 
 def group_of(user: str) -> int:
-    """The primary group of a user of this system."""
     return pwd.getpwnam(user).pw_gid
 
 
@@ -204,7 +202,6 @@ def end(mark: ProcessMark, *, grace_seconds: float, first: signal.Signals = sign
 
 
 def wait_gone(marks: Sequence[ProcessMark], seconds: float) -> bool:
-    """Whether all of them were gone before the time was up."""
     deadline = time.monotonic() + seconds
     while any(is_alive(mark) for mark in marks):
         if time.monotonic() > deadline:
@@ -217,7 +214,6 @@ def wait_gone(marks: Sequence[ProcessMark], seconds: float) -> bool:
 
 
 def tail(log: Path, lines: int = 20) -> str:
-    """The end of a log, for an error message."""
     try:
         return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
     except FileNotFoundError:

@@ -46,7 +46,6 @@ def find_place(path: str, buckets: Collection[str]) -> Place:
 
 
 def invalid_path(path: str, rule: str) -> Invalid:
-    """The error for a path that breaks this rule."""
     return Invalid(f"invalid csvPath: {rule}", field=FIELD, value=path.encode(errors="replace").decode())
 
 

@@ -59,9 +59,7 @@ def is_denial(answer: Mapping[str, Any]) -> bool:
 
 
 def refusal(answer: Mapping[str, Any], operation: str) -> str:
-    """S3's code in this answer; without a body, the code for its status.
-
-    Empty for refusals of other servers, such as those that issue credentials.
-    """
+    """S3's code in this answer; without a body, the code for its status. Empty for refusals of other servers, such as
+    those that issue credentials."""
     code = str(answer.get("Error", {}).get("Code", ""))
     return _BY_STATUS.get(code, code) if operation in _READS | _WRITES else ""

@@ -48,13 +48,11 @@ class S3Parts:
         self._buckets = buckets
 
     async def begin(self, path: str) -> str:
-        """Begin an upload to this path; return S3's id."""
         place = find_place(path, self._buckets)
         async with self._connect(path) as client:
             return (await client.create_multipart_upload(Bucket=place.bucket, Key=place.key))["UploadId"]
 
     async def put(self, path: str, token: str, number: int, content: bytes) -> str:
-        """Store a part, in place of an earlier one of its number; return its ETag."""
         async with self._connect(path) as client:
             return (await client.upload_part(**self._upload(path, token), PartNumber=number, Body=content))["ETag"]
 
@@ -72,7 +70,6 @@ class S3Parts:
 
 
 def upload_of(place: Place, token: str) -> dict[str, Any]:
-    """The arguments that name an upload in every call."""
     return {"Bucket": place.bucket, "Key": place.key, "UploadId": token}
 
 
@@ -132,17 +129,10 @@ class S3Blobs:
         silence_seconds: float = 10.0,
         tls: TlsSettings = NO_FILES,
     ) -> Self:
-        """Prepare for the bucket in `s3://<bucket>` and the allowed ones. Empty settings come from the environment, as
-        in AWS's own tools. URLs for uploads are signed for `public_endpoint_url`, or for `endpoint_url` if that is
-        empty, because a signature holds for one host.
-
-        A call takes at most `timeout_seconds` for all attempts; an attempt without a byte for `silence_seconds` is
-        given up.
-
-        Raises:
-            Invalid: a setting is wrong.
-            Denied: the environment names something missing, such as a profile. It is read anew each time.
-        """
+        """Empty settings come from the environment, as in AWS's own tools, which is read anew each time. URLs for
+        uploads are signed for `public_endpoint_url`, or for `endpoint_url` if that is empty, because a signature holds
+        for one host. A call takes at most `timeout_seconds` for all attempts; an attempt without a byte for
+        `silence_seconds` is given up."""
         bucket, buckets = check_settings(
             url,
             endpoint_url=endpoint_url,

@@ -49,8 +49,6 @@ _OF_THE_DEVICE = "Forbidden"  # a 403, but not about Carillon's token
 
 
 class ApnsPushType(StrEnum):
-    """The kinds of pushes, as the device knows them."""
-
     ALERT = "alert"
     BACKGROUND = "background"
     LOCATION = "location"
@@ -93,14 +91,10 @@ class ApnsSecret(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ApnsError(Struct, frozen=True):
-    """The body of APNs's answer when it did not take a push."""
-
     reason: str = ""
 
 
 class ApnsKind(ProviderKind):
-    """See the module."""
-
     name = "apns"
     channel = Channel.PUSH
 
@@ -158,13 +152,10 @@ class ProviderTokens:
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """The texts that must not be shown."""
         return (self._token, *self._token.split("."), *self._key.hidden)
 
 
 class ApnsProvider:
-    """One key of one team, for one topic."""
-
     def __init__(
         self, fields: ApnsFields, tokens: ProviderTokens, poster: Http2Poster, call_seconds: float, clock: Clock
     ) -> None:

@@ -145,7 +145,6 @@ def tell_refusal(
     at: datetime | None = None,
     recipient: str = "",
 ) -> CallbackNews:
-    """The news that a message did not reach its recipient."""
     state = state_of_refusal(reason)
     return CallbackNews(
         key=key, provider_id=provider_id, state=state, reason=reason, detail=detail, at=at, recipient=recipient
@@ -153,7 +152,6 @@ def tell_refusal(
 
 
 def read_json(content: bytes | str, decoder: msgspec.json.Decoder[Shape]) -> Shape:
-    """Decode a text of a provider. Raises `Unreadable`."""
     try:
         return decoder.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -161,7 +159,6 @@ def read_json(content: bytes | str, decoder: msgspec.json.Decoder[Shape]) -> Sha
 
 
 def read_epoch(seconds: Any) -> datetime | None:
-    """The time at these seconds since 1970; `None` if there is none."""
     try:
         return datetime.fromtimestamp(float(seconds), UTC)
     except (TypeError, ValueError, OverflowError, OSError):

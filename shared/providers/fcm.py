@@ -61,22 +61,16 @@ class FcmSecret(Struct, frozen=True, forbid_unknown_fields=True, rename="camel")
 
 
 class FcmViolation(Struct, frozen=True):
-    """A field of the request that FCM cannot take."""
-
     field: str = ""
     description: str = ""
 
 
 class FcmQuota(Struct, frozen=True):
-    """A limit that was passed."""
-
     subject: str = ""
     description: str = ""
 
 
 class FcmErrorDetail(Struct, frozen=True, rename="camel"):
-    """One detail of an error: FCM's code, faults of the request's fields, or limits that were passed."""
-
     error_code: str = ""
     field_violations: list[FcmViolation] = field(default_factory=list)
     violations: list[FcmQuota] = field(default_factory=list)
@@ -107,15 +101,11 @@ class FcmError(Struct, frozen=True):
 
 
 class FcmAnswer(Struct, frozen=True):
-    """The body of FCM's answer."""
-
     name: str = ""
     error: FcmError | None = None
 
 
 class FcmKind(ProviderKind):
-    """See the module."""
-
     name = "fcm"
     channel = Channel.PUSH
 
@@ -157,8 +147,6 @@ class FcmKind(ProviderKind):
 
 
 class FcmProvider:
-    """One project."""
-
     def __init__(
         self,
         fields: FcmFields,

@@ -48,8 +48,6 @@ _REACHED = {"sent": MessageState.SENT, "delivered": MessageState.DELIVERED, "rea
 
 
 class HttpNews(Struct, frozen=True):
-    """The news of one message."""
-
     state: Literal["sent", "delivered", "read", "failed"]
     message: str = ""
     id: str | int = ""
@@ -63,12 +61,7 @@ _many = msgspec.json.Decoder(list[HttpNews])
 
 
 def read_http_callback(request: CallbackRequest, *secrets: str) -> Callback:
-    """Read a request that is signed with one of these secrets.
-
-    Raises:
-        NotSigned: it is signed with none of them.
-        Unreadable: it does not have the form above.
-    """
+    """Read a request that is signed with one of these secrets. Raises `NotSigned`, or `Unreadable` for another form."""
     try:
         timestamp = verify_webhook(request.headers, request.body, *secrets)
     except Forged as error:
@@ -96,8 +89,6 @@ _KEY_CHARACTERS = 8  # shorter texts are words, not keys
 
 
 class HttpFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """An account's own fields."""
-
     url: str
     headers: dict[str, str] = field(default_factory=dict)
     idempotency_header: str | None = None
@@ -120,8 +111,6 @@ class HttpSecret(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"
 
 
 class HttpKind(ProviderKind):
-    """See the module."""
-
     name = "http"
     channel = Channel.OTHER
 
@@ -160,8 +149,6 @@ class HttpKind(ProviderKind):
 
 
 class HttpProvider:
-    """One server."""
-
     def __init__(self, fields: HttpFields, secret: HttpSecret, posts: Posts, clock: Clock) -> None:
         self._fields = fields
         self._secret = secret

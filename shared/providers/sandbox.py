@@ -34,8 +34,6 @@ class SandboxFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SandboxKind(ProviderKind):
-    """See the module."""
-
     name = "sandbox"
     channel = Channel.OTHER
 
@@ -63,8 +61,6 @@ class SandboxKind(ProviderKind):
 
 
 class SandboxProvider:
-    """Writes messages to one file."""
-
     def __init__(self, path: str, call_seconds: float, clock: Clock) -> None:
         self._path = path
         self._call_seconds = call_seconds

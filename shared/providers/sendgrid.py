@@ -77,8 +77,6 @@ _CAUSES = {"bounced address": SuppressionCause.BOUNCE, "spam reporting address":
 
 
 class SendGridEvent(Struct, frozen=True):
-    """An event of a post."""
-
     event: str | None = None
     email: str | None = None
     timestamp: float | str | None = None
@@ -92,7 +90,6 @@ class SendGridEvent(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Carillon's key; `""` if the mail has none."""
         return self.carillon_message or ""
 
     @property
@@ -111,7 +108,6 @@ _apart = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def check_event_key(text: str, field: str) -> None:
-    """Raise `Invalid` unless this key can verify events."""
     try:
         _read_public_key(text)
     except ValueError:
@@ -119,12 +115,7 @@ def check_event_key(text: str, field: str) -> None:
 
 
 def read_sendgrid_events(request: CallbackRequest, event_key: str | None) -> Callback:
-    """Read a signed post.
-
-    Raises:
-        NotSigned: the signature is missing or wrong, or the account has no key to verify it.
-        Unreadable: it is no list of events.
-    """
+    """Read a signed post. Raises `NotSigned`, also if the account has no key to verify it."""
     if event_key is None:
         raise NotSigned("secret.eventKey of this credential is needed to verify events")
     timestamp = request.headers.get(_TIMESTAMP, "")
@@ -250,14 +241,10 @@ class SendGridFault(Struct, frozen=True):
 
 
 class SendGridFaults(Struct, frozen=True):
-    """The body of SendGrid's answer when it did not take a mail."""
-
     errors: list[SendGridFault] = field(default_factory=list)
 
 
 class SendGridKind(ProviderKind):
-    """See the module."""
-
     name = "sendgrid"
     channel = Channel.MAIL
 
@@ -287,8 +274,6 @@ class SendGridKind(ProviderKind):
 
 
 class SendGridProvider:
-    """One account."""
-
     def __init__(self, fields: SendGridFields, secret: SendGridSecret, posts: Posts) -> None:
         self._url = f"{fields.api_url.rstrip('/')}/v3/mail/send"
         self._headers = {"authorization": f"Bearer {secret.api_key}"}
@@ -362,7 +347,6 @@ def _refusal(answer: PostedAnswer, to: str, hidden: tuple[str, ...]) -> CallRefu
 
 
 def _own_field(errors: Sequence[SendGridFault]) -> str:
-    """The account's field that one of the errors means; `""` if none does."""
     parts = {(error.field or "").partition(".")[0] for error in errors}
     return next((name for part, name in _OWN_FIELDS.items() if part in parts), "")
 

@@ -59,14 +59,12 @@ class SigningKey:
 
 
 def check_rsa_key(pem: str, field: str) -> None:
-    """Raise `Invalid` unless this is a private key for RS256."""
     key = _read_key(pem, field)
     if not isinstance(key, rsa.RSAPrivateKey) or key.key_size < _RSA_BITS:
         raise Invalid(f"an RSA key of {_RSA_BITS:,} bits or more is needed", field=field)
 
 
 def check_p256_key(pem: str, field: str) -> None:
-    """Raise `Invalid` unless this is a private key for ES256."""
     if not isinstance(_read_key(pem, field), ec.EllipticCurvePrivateKey):
         raise Invalid("a key of the curve P-256 is needed, as Apple's .p8 file has it", field=field)
 
@@ -116,8 +114,6 @@ class ServiceAccount(Struct, frozen=True):
 
 
 class GrantedToken(Struct, frozen=True):
-    """Google's answer to a signed token."""
-
     access_token: str = ""
     expires_in: float = _LIFE_SECONDS
 
@@ -126,8 +122,6 @@ class GrantedToken(Struct, frozen=True):
 
 
 class GrantRefusal(Struct, frozen=True):
-    """Google's answer if it grants no token."""
-
     error: str = ""
     error_description: str = ""
 
@@ -165,8 +159,6 @@ def read_service_account(text: str, field: str) -> ServiceAccount:
 
 
 class AccessTokens:
-    """The access tokens of one account, for one scope."""
-
     def __init__(
         self, account: ServiceAccount, scope: str, outgoing: Outgoing, clock: Clock, call_seconds: float
     ) -> None:
@@ -182,7 +174,6 @@ class AccessTokens:
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """The texts that must not be shown."""
         return (self._token.text if self._token else "", *self._key.hidden)
 
     async def get(self) -> AccessToken:

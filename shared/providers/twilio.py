@@ -167,21 +167,15 @@ class TwilioContent(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 
 
 class TwilioError(Struct, frozen=True):
-    """The body of Twilio's answer when it did not take a message."""
-
     code: int | None = None
     message: str = ""
 
 
 class TwilioMessage(Struct, frozen=True):
-    """The body of Twilio's answer when it took a message."""
-
     sid: str = ""
 
 
 class TwilioKind(ProviderKind):
-    """See the module."""
-
     name = "twilio"
     channel = Channel.SMS
 
@@ -218,8 +212,6 @@ class TwilioKind(ProviderKind):
 
 
 class TwilioProvider:
-    """One account."""
-
     def __init__(
         self, fields: TwilioFields, secret: TwilioSecret, posts: Posts, rules: ProviderRules, credential: str
     ) -> None:

@@ -33,12 +33,8 @@ T = TypeVar("T", bound=Identified)
 async def bring(
     source: str, capabilities: Capabilities, *, options: ImportOptions, scheduled: bool = False
 ) -> ImportTally:
-    """Import the Marathon database at this URL; with `scheduled`, jobs that wait for their start there will start here.
-
-    Raises:
-        Invalid: it cannot be read, or is no Marathon database.
-        Unavailable: a server is away. Things brought before stay, and the next import continues.
-    """
+    """Import the Marathon database at this URL; with `scheduled`, jobs that wait for their start there will start
+    here."""
     async with open_source(source, capabilities.settings.tls) as marathon:
         if not options.dry_run:
             await capabilities.store.setup()

@@ -60,12 +60,7 @@ def past_standing(row: JobRow, now_ns: int) -> PastStanding:
 
 
 def read_job(row: JobRow, app_name: str, *, now_ns: int, scheduled: bool) -> Job:
-    """The job: closed, or with `scheduled` waiting for its start.
-
-    Raises:
-        Conflict: it has not ended; the reason contains advice.
-        Invalid: a field cannot be stored here.
-    """
+    """The job: closed, or with `scheduled` waiting for its start. Raises `Conflict` with advice if it has not ended."""
     stands = past_standing(row, now_ns)
     match stands:
         case PastStanding.COMPLETED:
@@ -161,8 +156,6 @@ def _feedbacks(row: JobRow) -> dict[str, int]:
 
 
 class Starts:
-    """Checks and starts jobs whose start lies ahead."""
-
     def __init__(
         self, store: Store, audience: Audience, flow: JobFlow, *, now_ns: int, look_for_templates: bool
     ) -> None:
@@ -189,8 +182,6 @@ class Starts:
 
 
 class JobsKind(ImportedKind[JobRow, Job]):
-    """Imports jobs."""
-
     name = "jobs"
     left_out = ("feedbacks", "changed_at", "app_name")  # both sides count feedback; an app's new name changes no job
 

@@ -18,13 +18,11 @@ _UNREADABLE = (msgspec.DecodeError, RecursionError)
 
 
 def read_app(row: AppRow) -> App:
-    """The app. Raises `Invalid` if its name or bundle id breaks a rule."""
     check_app(row.name, row.bundle_id)
     return App(**asdict(row))
 
 
 def read_user(row: UserRow) -> User:
-    """The user. Raises `Invalid` if the address is malformed."""
     check_email(row.email)
     return User(**asdict(row))
 
@@ -78,8 +76,6 @@ class Names:
 
 
 class AppsKind(ImportedKind[AppRow, App]):
-    """Imports apps."""
-
     name = "apps"
 
     def __init__(self, store: Store, names: Names) -> None:
@@ -119,8 +115,6 @@ class AppsKind(ImportedKind[AppRow, App]):
 
 
 class UsersKind(ImportedKind[UserRow, User]):
-    """Imports users."""
-
     name = "users"
 
     def __init__(self, store: Store) -> None:
@@ -147,8 +141,6 @@ class UsersKind(ImportedKind[UserRow, User]):
 
 
 class TemplatesKind(ImportedKind[TemplateRow, Template]):
-    """Imports templates."""
-
     name = "templates"
 
     def __init__(self, store: Store, names: Names) -> None:

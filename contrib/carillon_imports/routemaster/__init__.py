@@ -26,12 +26,7 @@ T = TypeVar("T", bound=Identified)
 
 
 async def bring(url: str, root_key: str, capabilities: Capabilities, *, options: ImportOptions) -> ImportTally:
-    """Import the Routemaster at this URL, whose root has this key.
-
-    Raises:
-        Invalid: it cannot be read, or is no Routemaster.
-        Unavailable: a server is away. Things brought before stay, and the next import continues.
-    """
+    """Import the Routemaster at this URL, whose root has this key."""
     async with open_routemaster(url, root_key, capabilities.settings.tls) as routemaster:
         old = await routemaster.read()
     if not options.dry_run:

@@ -57,8 +57,6 @@ class SubscriberRow(Struct, frozen=True):
 
 
 class OldBus(Struct, frozen=True):
-    """The tokens, topics and subscriptions of a Routemaster."""
-
     tokens: Sequence[TokenRow]
     topics: Sequence[TopicRow]
     subscribers: Sequence[SubscriberRow]

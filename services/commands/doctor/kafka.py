@@ -112,7 +112,6 @@ async def check_transactions(given: Given) -> Answer:
 
 
 def judge_topic(name: str, found: TopicFacts | None, wanted: int, remedy: str) -> Answer:
-    """Whether the topic has at least the wanted partitions."""
     if found is None:
         return fault(f"the topic {name} is missing", INIT)
     if found.leaderless:
@@ -123,7 +122,6 @@ def judge_topic(name: str, found: TopicFacts | None, wanted: int, remedy: str) -
 
 
 def judge_replication(topics: Sequence[TopicFacts], settings: StreamSettings, brokers: int, servers: str) -> Answer:
-    """Whether acknowledged records survive a broker."""
     opinions: list[Finding] = []
     wanted = min(max(settings.replication_factor, MANY_COPIES), brokers)
     if few := [f"{topic.name} ({topic.copies})" for topic in topics if topic.copies < wanted]:
@@ -140,7 +138,6 @@ def judge_replication(topics: Sequence[TopicFacts], settings: StreamSettings, br
 
 
 def judge_marker_retention(brokers: BrokerSettings, settings: StreamSettings) -> Answer:
-    """Whether the brokers keep markers for long enough."""
     kept = [int(found[RETENTION] or 0) for found in brokers.values() if RETENTION in found]
     if not kept:
         return warn(f"Kafka does not tell us {RETENTION}: we need the right DescribeConfigs on the cluster")
@@ -155,7 +152,6 @@ def judge_marker_retention(brokers: BrokerSettings, settings: StreamSettings) ->
 
 
 def judge_log_retention(found: TopicFacts, settings: BusSettings, servers: str) -> Answer:
-    """Whether the log keeps all events for as long as promised."""
     name, config = found.name, found.settings
     if TOPIC_RETENTION not in config:
         return warn(f"Kafka does not tell us {TOPIC_RETENTION} of {name}: we need the right DescribeConfigs on it")
@@ -176,7 +172,6 @@ def judge_log_retention(found: TopicFacts, settings: BusSettings, servers: str) 
 def judge_sizes(
     brokers: BrokerSettings, topics: Sequence[TopicFacts], settings: StreamSettings, servers: str
 ) -> Answer:
-    """Whether the largest record is taken."""
     needed = settings.max_record_bytes + FRAME_BYTES
     if small := [str(node) for node, found in brokers.items() if int(found.get(BROKER_BYTES) or needed) < needed]:
         said = f"broker {', '.join(small)} takes less than {needed} bytes, which a record may need"
@@ -192,7 +187,6 @@ def judge_sizes(
 
 
 def _alter(servers: str, topic: str, change: str) -> str:
-    """The command that sets something of a topic."""
     entity = ("--entity-type", "topics", "--entity-name", topic, "--add-config", change)
     return command("kafka-configs.sh", "--bootstrap-server", servers, "--alter", *entity)
 
@@ -204,7 +198,6 @@ def _stream(given: Given) -> KafkaStream:
 async def _read_topics(
     given: Given, names: Sequence[str], settings: Sequence[str], *, pushes: bool = False
 ) -> dict[str, TopicFacts]:
-    """The facts of these topics, and of the push topics."""
     patterns = [*map(re.escape, names), *([topic_pattern(given.settings.stream.topic_template)] if pushes else [])]
     return await _stream(given).inspection.read_topics("|".join(patterns), settings)
 

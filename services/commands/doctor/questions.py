@@ -27,8 +27,6 @@ INIT = "carillon init"
 
 
 class Level(StrEnum):
-    """How bad an answer is."""
-
     OK = "ok"
     WARNING = "warning"
     FAULT = "fault"
@@ -71,7 +69,6 @@ def name_some(names: Sequence[str], most: int = 5) -> str:
 
 
 def command(*words: str) -> str:
-    """A command with every word quoted for a POSIX shell."""
     return shlex.join(words)
 
 
@@ -140,7 +137,6 @@ async def reach(*addresses: tuple[str, int]) -> Answer:
 
 
 def show_address(host: str, port: int) -> str:
-    """The address as one writes it."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -234,7 +230,6 @@ def as_json(finding: Finding) -> str:
 
 
 def as_list(findings: Sequence[Finding], subjects: Sequence[Subject], settings: Settings, seconds: float) -> str:
-    """All findings by subject, and their sum."""
     places = {subject.name: subject.place(settings) or "" for subject in subjects}
     blocks = [
         "\n".join([_head(of, places.get(of, "")), *map(_line, group)])
@@ -244,7 +239,6 @@ def as_list(findings: Sequence[Finding], subjects: Sequence[Subject], settings: 
 
 
 def show(text: str, *, colour: bool) -> None:
-    """Print the text, with its colours or without."""
     click.echo(text if colour else click.unstyle(text), color=colour)
     sys.stdout.flush()
 

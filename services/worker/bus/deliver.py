@@ -101,7 +101,6 @@ class DeliverQueues(Stage[DeliverQueue]):
         log.error("a queue cannot be worked on", task=repr(task), reason=reason)
 
     def stop(self) -> None:
-        """Begin no more calls, because the process stops."""
         self._is_stopping = True
 
     async def _give_back(self, taken: TakenWakeUp) -> None:
@@ -165,5 +164,4 @@ class ReplayRunner(Stage[RunReplay]):
         await self._replaying.give_up(task.replay_id, reason)
 
     def stop(self) -> None:
-        """Leave replays in hand to other workers."""
         self._stopping.set()

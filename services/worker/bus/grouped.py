@@ -262,7 +262,6 @@ class GroupedStore:
             log.exception("sessions of a worker that is gone cannot be ended", sessions=len(names))
 
     async def _renew(self, taken: Sequence[TakenWakeUp]) -> Sequence[bool]:
-        """Whether each is still held."""
         ours = await self._store.bus_wake_ups.renew(taken, until=await self._time.now() + self._lease)
         return [wake_up.claim in ours for wake_up in taken]
 
@@ -306,7 +305,6 @@ class GroupedStore:
         return [[by_id[head.id] for head in heads if head.id in by_id] for heads in asked]
 
     async def _read_bodies(self, asked: Sequence[Sequence[EventDelivery]]) -> Sequence[list[EventDelivery]]:
-        """The same deliveries as they are now, with their events."""
         found = await self._store.bus_deliveries.with_ids([delivery.id for some in asked for delivery in some])
         return [[found[delivery.id] for delivery in some if delivery.id in found] for some in asked]
 
@@ -324,7 +322,6 @@ class GroupedStore:
 
     @property
     def _own_sessions(self) -> tuple[OwnSession, OwnSession]:
-        """The session for cuts and the one for settlements."""
         if self._sessions is None:
             self._sessions = self._store.bus_cuts.open_session(), self._store.bus_cuts.open_session()
         return self._sessions

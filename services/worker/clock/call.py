@@ -58,7 +58,6 @@ class HttpCaller:
         self._one_suspect = asyncio.Lock()
 
     async def run(self, task: CallTarget) -> None:
-        """Make the call if it is still due."""
         leased_until = await self._time.now() + self._lease
         occurrence = await self._store.occurrences.take(task.occurrence_id, task.token, leased_until=leased_until)
         if occurrence is None:
@@ -180,7 +179,6 @@ class Places:
             self._admit_waiting()
 
     def close(self) -> None:
-        """End all waiting."""
         self._closed = True
         futures = [future for hosts in self._waiting.values() for waiting in hosts.values() for future in waiting]
         for future in futures:
@@ -258,7 +256,6 @@ class FairCalls(Stage[CallTarget]):
         self._places = places
 
     async def run(self, task: CallTarget) -> None:
-        """Make the call once it has a place."""
         try:
             async with self._places.place(task.namespace, task.host):
                 await self._caller.run(task)
@@ -267,13 +264,10 @@ class FairCalls(Stage[CallTarget]):
             log.info("call waits for the end of its lease", occurrence_id=task.occurrence_id, namespace=task.namespace)
 
     async def put_off(self, task: CallTarget) -> None:
-        """Drop the message, as the caller does."""
         await self._caller.put_off(task)
 
     async def give_up(self, task: CallTarget, reason: str) -> None:
-        """Leave the call to its lease, as the caller does."""
         await self._caller.give_up(task, reason)
 
     def stop(self) -> None:
-        """End the waiting for places, because the process stops."""
         self._places.close()

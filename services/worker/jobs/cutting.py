@@ -38,8 +38,6 @@ class PlannedBatch(Struct, frozen=True):
 
 
 class TableCuts:
-    """Cuts push tables."""
-
     def __init__(self, audience: Audience | RecipientTables, *, page_batches: int) -> None:
         self._audience = audience
         self._page_batches = page_batches
@@ -126,8 +124,6 @@ _ALL_ROWS = 2**63 - 1
 
 
 class FileCuts:
-    """Cuts files of users."""
-
     def __init__(self, store: Store, blobs: Blobs) -> None:
         self._store = store
         self._blobs = blobs

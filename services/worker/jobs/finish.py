@@ -97,7 +97,6 @@ class Finisher(Stage[FinishJob]):
         self._feed = feed
 
     async def run(self, task: FinishJob) -> None:
-        """Close the job if it is ready."""
         job = await self._finish.job(task.job_id)
         if job is not None and job.totals is not None:
             JOBS_CLOSED.labels(job.status).inc()
@@ -158,7 +157,6 @@ class Mailer(Stage[SendMail]):
         await self._feed.put_off(task)
 
     async def give_up(self, task: SendMail, reason: str) -> None:
-        """Drop the mail."""
         log.error("mail given up", job_id=task.job_id, kind=task.kind, reason=reason)
         job = await self._store.jobs.view(task.job_id)
         for due in job.mails if job is not None else ():

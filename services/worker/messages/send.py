@@ -180,7 +180,6 @@ class MessageSender(Stage[SendMessages]):
         self._own: LRUCache[str, bool] = LRUCache(_REMEMBERED_OWNERS)
 
     async def run(self, task: SendMessages) -> None:
-        """Send the due messages of the batch, and feed its credential."""
         batch = await self._find(task)
         if batch is None:
             return
@@ -214,7 +213,6 @@ class MessageSender(Stage[SendMessages]):
         self._in_hand.stop()
 
     async def close(self) -> None:
-        """Close the accounts once nothing is sent any more."""
         await self._early_feed.close()
         await self._dispatches.close()
 

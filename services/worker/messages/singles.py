@@ -96,7 +96,6 @@ class SingleSender(Stage[SendSingles]):
         self._stopping = False
 
     async def run(self, task: SendSingles) -> None:
-        """Send the due messages of the credential."""
         if self._stopping:
             raise Unavailable("this process is stopping; single messages are sent elsewhere")
         if (known := self._turns.get(task.credential_id)) is not None:

@@ -54,8 +54,6 @@ class Sending(Struct, frozen=True):
 
 
 class Sendings:
-    """The sendings of recently sent jobs."""
-
     def __init__(self, store: Store, topic_template: str, rules: RecordRules) -> None:
         self._store = store
         self._topic_template = topic_template
@@ -124,7 +122,6 @@ class Sender(Stage[SendBatch]):
         self._lost: LRUCache[tuple[str, int], str] = LRUCache(_REMEMBERED_LANES)
 
     async def run(self, task: SendBatch) -> None:
-        """Send the batch, if the message is of its turn. After `Unavailable` and `LaneLost`, run it again."""
         with structlog.contextvars.bound_contextvars(job_id=task.job_id, ordinal=task.ordinal):
             batch = await self._find(task)
             if batch is None:
