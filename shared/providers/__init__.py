@@ -32,6 +32,7 @@ from shared.domain.messages.answers import Answer, Channel
 from shared.outgoing import Outgoing
 from shared.outgoing.checks import PROVIDER_NETWORKS, check_url
 from shared.providers.base import Callback, CallbackRequest
+from shared.runtime.clock import Clock, SystemClock
 
 Content = dict[str, Any]
 """A rendered template body. Mail: subject, text, html; SMS: text; push: the payload; http: any JSON."""
@@ -88,15 +89,15 @@ class ProviderKind(ABC):
     name: ClassVar[str]
     channel: ClassVar[Channel]
 
-    def __init__(self, rules: ProviderRules) -> None:
+    def __init__(self, rules: ProviderRules, clock: Clock | None = None) -> None:
         self._rules = rules
+        self._clock = clock or SystemClock()
 
     @abstractmethod
     def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         """Raise `Invalid` unless these make an account. The error names field and rule, and never shows a secret.
         `fields` have the API's names; the fields of `secret` are named `secret.…`."""
 
-    @abstractmethod
     def check_content(self, body: Mapping[str, Any]) -> None:
         """Raise `Invalid` unless this template's body can be sent. It may still contain tags."""
 

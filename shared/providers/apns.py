@@ -23,11 +23,11 @@ from shared.domain.messages.recipients import APNS_DEVICE
 from shared.outgoing import Outgoing, PostedAnswer
 from shared.outgoing.guard import Guard
 from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules, collapse_id
-from shared.providers.base import read_fields, tell
+from shared.providers.base import Concealed, read_fields, tell
 from shared.providers.calls import Posts, judge_status, read_answer, text_of
 from shared.providers.http2 import Http2Poster, target_of, trusting_context
 from shared.providers.tokens import SigningKey, check_p256_key
-from shared.runtime.clock import Clock, SystemClock
+from shared.runtime.clock import Clock
 
 URL = "https://api.push.apple.com"
 SANDBOX_URL = "https://api.sandbox.push.apple.com"
@@ -81,13 +81,10 @@ class ApnsFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"
         return chosen.rstrip("/")
 
 
-class ApnsSecret(Struct, frozen=True, forbid_unknown_fields=True):
+class ApnsSecret(Concealed, frozen=True, forbid_unknown_fields=True):
     """The text of the .p8 file: the key of `key_id`."""
 
     key: str
-
-    def __repr__(self) -> str:
-        return "ApnsSecret()"
 
 
 class ApnsError(Struct, frozen=True):
@@ -99,8 +96,7 @@ class ApnsKind(ProviderKind):
     channel = Channel.PUSH
 
     def __init__(self, rules: ProviderRules, clock: Clock | None = None, trust: ssl.SSLContext | None = None) -> None:
-        super().__init__(rules)
-        self._clock = clock or SystemClock()
+        super().__init__(rules, clock)
         self._trust = trust
 
     def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:

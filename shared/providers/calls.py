@@ -134,7 +134,8 @@ def judge_status(answer: PostedAnswer, to: str, secrets: tuple[str, ...], provid
     if status in _STRANGERS:
         return LoginRefused(detail)
     if status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
-        retry_after = _retry_after(answer)
+        seconds = answer.retry_after_seconds
+        retry_after = None if seconds is None else timedelta(seconds=seconds)
         # A server that says how long it is away means all messages: attempts until then would be wasted.
         too_fast = status == HTTPStatus.TOO_MANY_REQUESTS or retry_after is not None
         return NotNow(detail, too_fast=too_fast, retry_after=retry_after)
@@ -157,11 +158,6 @@ def tell_status(answer: PostedAnswer, to: str, secrets: tuple[str, ...]) -> str:
 
 def text_of(answer: PostedAnswer) -> str:
     return answer.body[:_TEXT_BYTES].decode(errors="replace")
-
-
-def _retry_after(answer: PostedAnswer) -> timedelta | None:
-    seconds = answer.retry_after_seconds
-    return None if seconds is None else timedelta(seconds=seconds)
 
 
 _UNANSWERED = "unanswered"

@@ -18,8 +18,8 @@ from msgspec import Struct, field
 from shared.domain.errors import Invalid
 from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, CallUnanswered, Channel, NotNow, Reason
 from shared.outgoing import Outgoing, PostedAnswer
-from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules, collapse_id, message_of
-from shared.providers.base import read_fields, tell
+from shared.providers import BeforeBytes, Content, Provider, ProviderKind, collapse_id, message_of
+from shared.providers.base import Concealed, read_fields, tell
 from shared.providers.calls import Posts, judge_status, read_answer
 from shared.providers.tokens import (
     AccessToken,
@@ -29,7 +29,6 @@ from shared.providers.tokens import (
     check_rsa_key,
     read_service_account,
 )
-from shared.runtime.clock import Clock, SystemClock
 
 SCOPE = "https://www.googleapis.com/auth/firebase.messaging"
 
@@ -51,13 +50,10 @@ class FcmFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel")
     api_url: str = "https://fcm.googleapis.com"
 
 
-class FcmSecret(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class FcmSecret(Concealed, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """The text of a service account's JSON file."""
 
     service_account: str
-
-    def __repr__(self) -> str:
-        return "FcmSecret()"
 
 
 class FcmViolation(Struct, frozen=True):
@@ -108,10 +104,6 @@ class FcmAnswer(Struct, frozen=True):
 class FcmKind(ProviderKind):
     name = "fcm"
     channel = Channel.PUSH
-
-    def __init__(self, rules: ProviderRules, clock: Clock | None = None) -> None:
-        super().__init__(rules)
-        self._clock = clock or SystemClock()
 
     def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         chosen = read_fields(fields, FcmFields)

@@ -28,11 +28,12 @@ from shared.domain.messages.ledger import MessageState
 from shared.outgoing import Outgoing, PostedAnswer
 from shared.outgoing.checks import check_headers
 from shared.outgoing.signing import Forged, check_secret, verify_webhook, webhook_headers
-from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules, message_of
+from shared.providers import BeforeBytes, Content, Provider, ProviderKind, message_of
 from shared.providers.base import (
     Callback,
     CallbackNews,
     CallbackRequest,
+    Concealed,
     NotSigned,
     Unreadable,
     read_epoch,
@@ -42,7 +43,7 @@ from shared.providers.base import (
     tell_refusal,
 )
 from shared.providers.calls import Posts, judge_status, tell_status
-from shared.runtime.clock import Clock, SystemClock
+from shared.runtime.clock import Clock
 
 _REACHED = {"sent": MessageState.SENT, "delivered": MessageState.DELIVERED, "read": MessageState.READ}
 
@@ -94,16 +95,13 @@ class HttpFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"
     idempotency_header: str | None = None
 
 
-class HttpSecret(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class HttpSecret(Concealed, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Secrets that sign calls and callbacks; `authorization` is a header's value. While a signing secret is being
     replaced, calls are signed with both, and either may sign callbacks."""
 
     signing_secret: str
     old_signing_secret: str | None = None
     authorization: str | None = None
-
-    def __repr__(self) -> str:
-        return "HttpSecret()"
 
     @property
     def signing_secrets(self) -> tuple[str, ...]:
@@ -113,10 +111,6 @@ class HttpSecret(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"
 class HttpKind(ProviderKind):
     name = "http"
     channel = Channel.OTHER
-
-    def __init__(self, rules: ProviderRules, clock: Clock | None = None) -> None:
-        super().__init__(rules)
-        self._clock = clock or SystemClock()
 
     def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         chosen = read_fields(fields, HttpFields)
@@ -130,8 +124,6 @@ class HttpKind(ProviderKind):
         value = hidden.authorization
         if value is not None and not (value.isascii() and value.isprintable() and value.strip()):
             raise Invalid("a header's value is made of printable ASCII characters", field="secret.authorization")
-
-    def check_content(self, body: Mapping[str, Any]) -> None: ...
 
     def repeats_safely(self, fields: Mapping[str, Any]) -> bool:
         return read_fields(fields, HttpFields).idempotency_header is not None

@@ -210,15 +210,11 @@ class Http2Connections:
                 server_hostname=self._target.host if self._target.tls else None,
             )
             try:
-                _check_protocol(transport)
+                session = transport.get_extra_info("ssl_object")
+                if session is not None and session.selected_alpn_protocol() != _PROTOCOL:
+                    raise NotConnected("does not speak HTTP/2")
                 await connection.become_ready()
             except BaseException:
                 connection.cut()
                 raise
         return connection
-
-
-def _check_protocol(transport: asyncio.BaseTransport) -> None:
-    session = transport.get_extra_info("ssl_object")
-    if session is not None and session.selected_alpn_protocol() != _PROTOCOL:
-        raise NotConnected("does not speak HTTP/2")

@@ -151,7 +151,8 @@ def _read_news(event: SesEvent, envelope: SnsEnvelope) -> CallbackNews | None:
     reason = _reason(event)
     if reason is None:
         return None
-    to = _recipient(event)
+    bounced = [each.email_address for each in event.details.bounced_recipients]
+    to = next(filter(None, (*bounced, *event.mail.destination)), "")
     return tell_refusal(reason, _detail(event, to), key=key, provider_id=provider_id, at=at, recipient=to)
 
 
@@ -200,11 +201,6 @@ def _reason_of_bounce(details: SesDetails) -> Reason:
             return Reason.SOFT_BOUNCE
         case _:
             return Reason.UNDELIVERED
-
-
-def _recipient(event: SesEvent) -> str:
-    bounced = [each.email_address for each in event.details.bounced_recipients]
-    return next(filter(None, (*bounced, *event.mail.destination)), "")
 
 
 def _detail(event: SesEvent, to: str) -> str:

@@ -42,7 +42,7 @@ from shared.outgoing import Blocked, Outgoing
 from shared.outgoing.checks import PROVIDER_NETWORKS, BadUrl, GuardedUrl, authority_of
 from shared.outgoing.guard import Guard
 from shared.providers import BeforeBytes, Content, NotCalled, Provider, ProviderKind, ProviderRules, message_of
-from shared.providers.base import read_fields, tell
+from shared.providers.base import Concealed, read_fields, tell
 from shared.providers.calls import describe_fault
 from shared.providers.mailing import (
     OUR_HEADER,
@@ -91,11 +91,8 @@ class SmtpFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"
     reply_to: str | None = None
 
 
-class SmtpSecret(Struct, frozen=True, forbid_unknown_fields=True):
+class SmtpSecret(Concealed, frozen=True, forbid_unknown_fields=True):
     password: str = ""
-
-    def __repr__(self) -> str:
-        return "SmtpSecret()"
 
 
 class SmtpReply(Struct, frozen=True):
