@@ -11,7 +11,7 @@
 import asyncio
 import secrets
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
@@ -36,41 +36,6 @@ if TYPE_CHECKING:
     from types_aiobotocore_s3 import S3Client
 
 log = structlog.get_logger(__name__)
-
-
-class S3Parts:
-    """Writes parts. `connect` gives the client for one call about a path, and translates S3's refusals."""
-
-    def __init__(
-        self, connect: Callable[[str], AbstractAsyncContextManager["S3Client"]], buckets: Collection[str]
-    ) -> None:
-        self._connect = connect
-        self._buckets = buckets
-
-    async def begin(self, path: str) -> str:
-        place = find_place(path, self._buckets)
-        async with self._connect(path) as client:
-            return (await client.create_multipart_upload(Bucket=place.bucket, Key=place.key))["UploadId"]
-
-    async def put(self, path: str, token: str, number: int, content: bytes) -> str:
-        async with self._connect(path) as client:
-            return (await client.upload_part(**self._upload(path, token), PartNumber=number, Body=content))["ETag"]
-
-    async def join(self, path: str, token: str, parts: Sequence[tuple[int, str]]) -> None:
-        listed: Any = [{"PartNumber": number, "ETag": version} for number, version in parts]
-        async with self._connect(path) as client:
-            await client.complete_multipart_upload(**self._upload(path, token), MultipartUpload={"Parts": listed})
-
-    async def drop(self, path: str, token: str) -> None:
-        async with self._connect(path) as client:
-            await client.abort_multipart_upload(**self._upload(path, token))
-
-    def _upload(self, path: str, token: str) -> dict[str, Any]:
-        return upload_of(find_place(path, self._buckets), token)
-
-
-def upload_of(place: Place, token: str) -> dict[str, Any]:
-    return {"Bucket": place.bucket, "Key": place.key, "UploadId": token}
 
 
 CONNECT_SECONDS = 3.0
@@ -107,8 +72,6 @@ class S3Blobs:
         self._timeout_seconds = timeout_seconds
         self._silence_seconds = silence_seconds
         self._tls = tls
-        self._own_parts = S3Parts(self._write_client, buckets)
-        self._parts = S3Parts(self._part_client, buckets)
         self._clients: dict[str, S3Client] = {}
         self._connecting = asyncio.Lock()
         self._connections = AsyncExitStack()
@@ -198,17 +161,24 @@ class S3Blobs:
             await self._write_in_parts(path, place, first, pieces)
 
     async def begin_parts(self, path: str) -> str:
-        return await self._parts.begin(path)
+        place = find_place(path, self._buckets)
+        async with self._part_client(path) as client:
+            return (await client.create_multipart_upload(Bucket=place.bucket, Key=place.key))["UploadId"]
 
     async def write_part(self, path: str, token: str, number: int, content: bytes) -> str:
-        return await self._parts.put(path, token, number, content)
+        async with self._part_client(path) as client:
+            part = await client.upload_part(**self._upload(path, token), PartNumber=number, Body=content)
+        return part["ETag"]
 
     async def join_parts(self, path: str, token: str, parts: Sequence[tuple[int, str]]) -> None:
-        await self._parts.join(path, token, parts)
+        listed: Any = [{"PartNumber": number, "ETag": version} for number, version in parts]
+        async with self._part_client(path) as client:
+            await client.complete_multipart_upload(**self._upload(path, token), MultipartUpload={"Parts": listed})
 
     async def drop_parts(self, path: str, token: str) -> None:
         with suppress(NotFound):
-            await self._parts.drop(path, token)
+            async with self._part_client(path) as client:
+                await client.abort_multipart_upload(**self._upload(path, token))
 
     async def upload_url(self, path: str, *, seconds: int) -> str:
         place = find_place(path, self._buckets)
@@ -258,15 +228,26 @@ class S3Blobs:
         return answer["Body"]
 
     async def _write_in_parts(self, path: str, place: Place, first: bytes, rest: AsyncIterator[bytes]) -> None:
-        token = await self._own_parts.begin(path)
+        async with self._write_client(path) as client:
+            created = await client.create_multipart_upload(Bucket=place.bucket, Key=place.key)
+        upload = self._upload(path, created["UploadId"])
+        parts: list[Any] = []
         try:
-            versions = [await self._own_parts.put(path, token, 1, first)]
-            async for piece in rest:
-                versions.append(await self._own_parts.put(path, token, len(versions) + 1, piece))
-            await self._own_parts.join(path, token, [*enumerate(versions, 1)])
+            piece = first
+            while piece:
+                async with self._write_client(path) as client:
+                    part = await client.upload_part(**upload, PartNumber=len(parts) + 1, Body=piece)
+                parts.append({"PartNumber": len(parts) + 1, "ETag": part["ETag"]})
+                piece = await anext(rest, b"")
+            async with self._write_client(path) as client:
+                await client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
         except BaseException:
-            await self._abort(upload_of(place, token))
+            await self._abort(upload)
             raise
+
+    def _upload(self, path: str, token: str) -> dict[str, Any]:
+        place = find_place(path, self._buckets)
+        return {"Bucket": place.bucket, "Key": place.key, "UploadId": token}
 
     async def _abort(self, upload: dict[str, Any]) -> None:
         """Abort the upload, if possible. No caller waits for it, and its fault has mostly been reported already."""
