@@ -11,7 +11,7 @@ from shared.flow.jobs.kinds import JobKind
 from shared.flow.messages.feeding import CredentialFeed
 from shared.flow.messages.figures import MessageFigures
 from shared.flow.messages.halting import BounceBreaker
-from shared.flow.messages.kind import JobRetry, MessageFeeder, MessageKind
+from shared.flow.messages.kind import JobRetry, MessageKind
 from shared.flow.messages.retention import MessageBelongings
 from shared.flow.messages.singles import SingleFlow
 
@@ -96,5 +96,4 @@ class MessagesPart(Part):
         return (MessageBelongings(self.store),)
 
     def job_kinds(self) -> Sequence[JobKind]:
-        feeder = MessageFeeder(self.store, self.feed, self.retry)
-        return (MessageKind(self.store, lambda: self.tables, feeder),)
+        return (MessageKind(self.store, lambda: self.tables, self.feed, self.retry),)
