@@ -50,7 +50,11 @@ class TableCuts:
         batches = _FIRST_PAGE if last is None else self._page_batches
         while cuts := await self._cut(job, after, highest, size, batches):
             whole = after == BEGINNING and await self._is_whole(job, cuts, highest)
-            yield _planned_batches(after, cuts, whole=whole)
+            begins = [after, *(cut.upto for cut in cuts)]
+            yield [
+                PlannedBatch(KeyRange(begin, cut.upto), cut.size, whole)
+                for begin, cut in zip(begins, cuts, strict=False)
+            ]
             after, batches = cuts[-1].upto, self._page_batches
 
     async def _cut(self, job: Job, after: int, highest: int, size: int, batches: int) -> list[Cut]:
@@ -63,11 +67,6 @@ class TableCuts:
         if not job.control_group or len(cuts) > 1:
             return False
         return not await self._cut(job, cuts[0].upto, highest, 1, 1)
-
-
-def _planned_batches(after: int, cuts: Sequence[Cut], *, whole: bool) -> list[PlannedBatch]:
-    begins = [after, *(cut.upto for cut in cuts)]
-    return [PlannedBatch(KeyRange(begin, cut.upto), cut.size, whole) for begin, cut in zip(begins, cuts, strict=False)]
 
 
 _ROWS_AT_ONCE = 100

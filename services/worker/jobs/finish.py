@@ -122,14 +122,7 @@ class Mailer(Stage[SendMail]):
     in_flight = 2
 
     def __init__(
-        self,
-        store: Store,
-        mail: Mail,
-        feed: Feed,
-        time: DatabaseTime,
-        mailing: Mailing,
-        *,
-        lease: timedelta,
+        self, store: Store, mail: Mail, feed: Feed, time: DatabaseTime, mailing: Mailing, *, lease: timedelta
     ) -> None:
         self._store = store
         self._mail = mail
@@ -192,11 +185,8 @@ class Mailer(Stage[SendMail]):
             log.error("mail refused", job_id=job.id, kind=due.kind, reason=str(error))
             return "refused"
         except (Unauthorized, Unavailable) as error:
-            if self._is_old(due):
+            if from_ns(due.at) < self._time.reckon() - _OLDEST:
                 log.error("mail given up", job_id=job.id, kind=due.kind, reason=str(error))
                 return "given up"
             raise Unavailable(str(error)) from error
         return "sent"
-
-    def _is_old(self, due: DueMail) -> bool:
-        return from_ns(due.at) < self._time.reckon() - _OLDEST

@@ -88,7 +88,10 @@ class PlanInputs:
         stage = READ_FILE if isinstance(source, File) else PLAN
         events = [Event(stage, EventState.RUNNING, "starting", self._clock.now_ns())]
         begun = await self._store.jobs.begin_plan(job.key, source=source, templates=templates, events=events)
-        return begun or await self._read_again(job)
+        begun = begun or await self._store.jobs.get(job.key)
+        if begun is None:
+            raise Invalid("the job is gone", field="job")
+        return begun
 
     async def _source(self, job: Job) -> Source:
         """The source that the job reads. If its group is divided already, it is the one that the division has read."""
@@ -122,12 +125,6 @@ class PlanInputs:
 
     def named_columns(self, job: Job) -> NamedColumns | None:
         return self._kinds.of(job.service).named_columns(job)
-
-    async def _read_again(self, job: Job) -> Job:
-        found = await self._store.jobs.get(job.key)
-        if found is None:
-            raise Invalid("the job is gone", field="job")
-        return found
 
     async def _templates(self, job: Job) -> tuple[Template, ...]:
         templates = await self._store.templates.find_named(job.app_id, job.template_names)

@@ -80,12 +80,7 @@ class SingleSender(Stage[SendSingles]):
     in_flight = _CREDENTIALS_AT_ONCE
 
     def __init__(
-        self,
-        store: Store,
-        dispatches: Dispatches,
-        credentials: CredentialFlow,
-        feed: CredentialFeed,
-        flow: SingleFlow,
+        self, store: Store, dispatches: Dispatches, credentials: CredentialFlow, feed: CredentialFeed, flow: SingleFlow
     ) -> None:
         self._store = store
         self._dispatches = dispatches
@@ -263,8 +258,11 @@ class SingleSender(Stage[SendSingles]):
 
     async def _feed_once(self, work: _Work, dispatch: Dispatch) -> int:
         """Returns how many were handed over."""
-        await self._show_sign(work)
-        room = min(_ahead_of(work.credential) - dispatch.uncalled, WRITTEN_AT_ONCE)
+        if time.monotonic() - work.session.wrote_at > _SIGN_SECONDS:
+            await work.writer.write(())  # a sign of life
+        # About a second's worth of uncalled messages may be in hand.
+        ahead = min(max(int(work.credential.rate), _FEWEST_AHEAD), WRITTEN_AT_ONCE)
+        room = min(ahead - dispatch.uncalled, WRITTEN_AT_ONCE)
         if room <= 0:
             return 0
         prepared = await self._look(work, dispatch.now(), limit=room, beside=dispatch.held)
@@ -288,11 +286,6 @@ class SingleSender(Stage[SendSingles]):
             del work.turn.handed[each.message.id]
         if ended := [each.message.id for each in left if each.message.pending is None]:
             await self._store.single_contents.remove(ended)
-
-    async def _show_sign(self, work: _Work) -> None:
-        """Make an empty write without a recent one: a sign of life."""
-        if time.monotonic() - work.session.wrote_at > _SIGN_SECONDS:
-            await work.writer.write(())
 
     async def _look(
         self, work: _Work, now: datetime, *, limit: int, beside: AbstractSet[str] = frozenset()
@@ -386,8 +379,3 @@ class SingleSender(Stage[SendSingles]):
 
 
 _PAUSES = Backoff(first_seconds=_FIRST_PAUSE, cap_seconds=_LONGEST_PAUSE)
-
-
-def _ahead_of(credential: Credential) -> int:
-    """How many uncalled messages may be in hand: about a second's worth."""
-    return min(max(int(credential.rate), _FEWEST_AHEAD), WRITTEN_AT_ONCE)

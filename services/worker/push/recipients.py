@@ -117,7 +117,9 @@ def _as_part(batch: Batch, devices: Devices, limit: int, *, upto: int) -> Recipi
     """The recipients that were read, at most `limit` devices: the rest of the batch, or a part that others follow."""
     if len(devices) >= limit and devices.keys[-1] < upto:
         return Recipients(devices, (), Receipt(), next=int(devices.keys[-1]))
-    return Recipients(devices, (), _receipt_for_missing(batch.size - batch.receipt.recipients - len(devices)))
+    # Planned rows that have gone count as skipped.
+    missing = batch.size - batch.receipt.recipients - len(devices)
+    return Recipients(devices, (), Receipt(skipped=missing, reasons={GONE: missing}) if missing > 0 else Receipt())
 
 
 def _without_control_group(found: Recipients, job: Job, *, by_rank: bool) -> Recipients:
@@ -129,11 +131,6 @@ def _without_control_group(found: Recipients, job: Job, *, by_rank: bool) -> Rec
     devices = found.devices.pick([user not in without for user in users])
     receipt = replace(found.receipt, held_out=len(found.devices) - len(devices))
     return Recipients(devices, sorted(without), receipt, found.next)
-
-
-def _receipt_for_missing(missing: int) -> Receipt:
-    """Planned rows that have gone count as skipped."""
-    return Receipt(skipped=missing, reasons={GONE: missing}) if missing > 0 else Receipt()
 
 
 # Why a batch failed, or the rest of it. `HOPELESS`: no take of it ever sent anything.
