@@ -34,7 +34,6 @@ from services.embedded import processes
 from services.embedded.processes import ProcessMark
 from services.embedded.servers import Child, start_servers
 from services.parts import Parts, find_processes
-from services.self_report import report
 from shared.domain.accounts.secrets import PREFIX
 from shared.domain.errors import Conflict, Invalid, Unavailable
 from shared.domain.push.feedback import Skipped, read
@@ -99,7 +98,8 @@ async def serve(settings: Settings, announce: Announce) -> int:
                 await assembly.set_up(parts)
                 for sentence in await assembly.find_faults(parts):
                     log.warning(sentence)
-                await assembly.take_up(parts)
+                for part in parts:
+                    await part.take_up()
             except BaseException:
                 await capabilities.close()
                 raise
@@ -115,7 +115,7 @@ def _components(parts: Parts, servers: Sequence[Child], known: health.ProcessHea
         health.server(known, capabilities.settings.health),
         *assembly.tracers(capabilities),
         assembly.connections_closer(capabilities),
-        *report(parts, names, known),
+        *assembly.report(parts, names, known),
         *(component for name in names for component in assembly.components(name, parts)),
     ]
 

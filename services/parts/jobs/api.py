@@ -94,10 +94,4 @@ class JobsApi(Part):
         return resources
 
     def pages(self) -> Sequence[PageSet]:
-        return (
-            JobMakingPages(),
-            JobListPages(),
-            JobPages(),
-            GroupPages(),
-            TemplatePages(),
-        )
+        return JobMakingPages(), JobListPages(), JobPages(), GroupPages(), TemplatePages()

@@ -40,9 +40,6 @@ class JobsWorker(Part):
         return timedelta(seconds=2 * self.settings.mail.timeout_seconds)
 
     def stages(self) -> Sequence[Stage[Any]]:
-        return (self._planner(), self._finisher(), self._mailer())
-
-    def _planner(self) -> Planner:
         given, jobs, worker = self.capabilities, self.parts.of(JobsPart), self.settings.worker
         inputs = PlanInputs(
             self.store,
@@ -53,7 +50,7 @@ class JobsWorker(Part):
             batch_size=worker.batch_size,
             max_file_bytes=self.settings.blobs.max_file_bytes,
         )
-        return Planner(
+        planner = Planner(
             self.store,
             inputs,
             Cuts(self.store, given.audience, given.blobs, worker),
@@ -64,12 +61,7 @@ class JobsWorker(Part):
             given.clock,
             in_flight=worker.plans_in_flight,
         )
-
-    def _finisher(self) -> Finisher:
-        jobs, given = self.parts.of(JobsPart), self.capabilities
         finish = Finish(self.store, jobs.kinds, jobs.breaker, given.clock, role=given.service, mails=jobs.has_mails)
-        return Finisher(finish, jobs.feed, in_flight=self.settings.worker.plans_in_flight)
-
-    def _mailer(self) -> Mailer:
-        given, jobs = self.capabilities, self.parts.of(JobsPart)
-        return Mailer(self.store, given.mail, jobs.feed, given.time, self.mailing, lease=self.mail_lease)
+        finisher = Finisher(finish, jobs.feed, in_flight=worker.plans_in_flight)
+        mailer = Mailer(self.store, given.mail, jobs.feed, given.time, self.mailing, lease=self.mail_lease)
+        return (planner, finisher, mailer)
