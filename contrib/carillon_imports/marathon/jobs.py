@@ -101,11 +101,13 @@ def _past(row: JobRow, app_name: str, status: JobStatus, *, failure: str = "") -
 def _job(row: JobRow, app_name: str, *, status: JobStatus, **more: Any) -> Job:
     if not 0 <= row.control_group < 1:
         raise Invalid("invalid controlGroup: it must be at least 0 and less than 1", field="controlGroup")
+    if row.service not in SERVICES:
+        raise Invalid("invalid service: none of ours", field="service", value=row.service)
     return Job(
         id=row.id,
         app_id=row.app_id,
         app_name=app_name,
-        service=_service(row.service),
+        service=row.service,
         template_names=tuple(row.template_name.split(",")),
         created_by=row.created_by,
         group_id=row.job_group_id,
@@ -123,12 +125,6 @@ def _job(row: JobRow, app_name: str, *, status: JobStatus, **more: Any) -> Job:
         updated_at=row.updated_at,
         **more,
     )
-
-
-def _service(name: str) -> str:
-    if name not in SERVICES:
-        raise Invalid("invalid service: none of ours", field="service", value=name)
-    return name
 
 
 def _checked_json(field: str, text: str | None) -> dict[str, Any]:
