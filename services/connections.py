@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from shared.blobs import Blobs, LateBlobs, Uploads
-from shared.blobs.s3_settings import check_settings
+from shared.blobs.paths import check_settings
 from shared.broker import Broker
 from shared.domain.errors import Invalid
 from shared.domain.push.records import topic_pattern
@@ -286,7 +286,7 @@ def _s3(chosen: BlobSettings, tls: TlsSettings) -> Blobs:
         from shared.blobs.s3 import S3Blobs
 
         return partial(
-            S3Blobs.open, chosen.url, region=chosen.region, timeout_seconds=chosen.timeout_seconds, tls=tls, **checked
+            S3Blobs, chosen.url, region=chosen.region, timeout_seconds=chosen.timeout_seconds, tls=tls, **checked
         )
 
     return LateBlobs(bucket, load)

@@ -32,8 +32,7 @@ from urllib.parse import quote, unquote, urlsplit
 import structlog
 
 from shared.blobs import CHUNK_BYTES
-from shared.blobs.paths import FIELD, Place, buckets_of, find_place, invalid_path
-from shared.blobs.refusals import MISMATCHED
+from shared.blobs.paths import FIELD, MISMATCHED, Place, buckets_of, find_place, invalid_path
 from shared.domain.audience.audiences import File
 from shared.domain.errors import Conflict, Denied, Forbidden, Invalid, NotFound, Unavailable
 from shared.domain.jobs.uploads import MIN_PART_BYTES

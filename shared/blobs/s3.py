@@ -13,7 +13,7 @@ import secrets
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import aioboto3
 import aiohttp
@@ -23,9 +23,19 @@ from aiobotocore.httpsession import AIOHTTPSession
 from botocore.exceptions import BotoCoreError, ClientError
 
 from shared.blobs import CHUNK_BYTES
-from shared.blobs.paths import FIELD, Place, find_place
-from shared.blobs.refusals import CHANGED, MISMATCHED, MISSING, NO_UPLOAD, UNWRITABLE, is_denial, refusal
-from shared.blobs.s3_settings import check_settings
+from shared.blobs.paths import (
+    CHANGED,
+    FIELD,
+    MISMATCHED,
+    MISSING,
+    NO_UPLOAD,
+    UNWRITABLE,
+    Place,
+    check_settings,
+    find_place,
+    is_denial,
+    refusal,
+)
 from shared.domain.audience.audiences import File
 from shared.domain.errors import Conflict, Denied, Hidden, Invalid, NotFound, Unavailable
 from shared.runtime.server_settings import NO_FILES, TlsSettings
@@ -54,32 +64,6 @@ class S3Blobs:
 
     def __init__(
         self,
-        session: aioboto3.Session,
-        bucket: str,
-        buckets: frozenset[str],
-        *,
-        endpoint_url: str,
-        public_endpoint_url: str,
-        timeout_seconds: float,
-        silence_seconds: float,
-        tls: TlsSettings,
-    ) -> None:
-        self.bucket = bucket
-        self._buckets = buckets
-        self._session = session
-        self._endpoint_url = endpoint_url
-        self._public_endpoint_url = public_endpoint_url or endpoint_url
-        self._timeout_seconds = timeout_seconds
-        self._silence_seconds = silence_seconds
-        self._tls = tls
-        self._clients: dict[str, S3Client] = {}
-        self._connecting = asyncio.Lock()
-        self._connections = AsyncExitStack()
-        self._closed = False
-
-    @classmethod
-    def open(
-        cls,
         url: str,
         *,
         endpoint_url: str = "",
@@ -91,12 +75,12 @@ class S3Blobs:
         timeout_seconds: float = 10.0,
         silence_seconds: float = 10.0,
         tls: TlsSettings = NO_FILES,
-    ) -> Self:
-        """Empty settings come from the environment, as in AWS's own tools, which is read anew each time. URLs for
-        uploads are signed for `public_endpoint_url`, or for `endpoint_url` if that is empty, because a signature holds
-        for one host. A call takes at most `timeout_seconds` for all attempts; an attempt without a byte for
-        `silence_seconds` is given up."""
-        bucket, buckets = check_settings(
+    ) -> None:
+        """Connects to nothing yet. Empty settings come from the environment, as in AWS's own tools, which is read anew
+        each time. URLs for uploads are signed for `public_endpoint_url`, or for `endpoint_url` if that is empty,
+        because a signature holds for one host. A call takes at most `timeout_seconds` for all attempts; an attempt
+        without a byte for `silence_seconds` is given up."""
+        self.bucket, self._buckets = check_settings(
             url,
             endpoint_url=endpoint_url,
             public_endpoint_url=public_endpoint_url,
@@ -105,23 +89,22 @@ class S3Blobs:
             allowed_buckets=[*allowed_buckets],
         )
         try:
-            session = aioboto3.Session(
+            self._session = aioboto3.Session(
                 aws_access_key_id=access_key or None,
                 aws_secret_access_key=secret_key or None,
                 region_name=region or None,
             )
         except FAILURES as error:
             raise Denied(f"what is around the process for S3 cannot be used: {error}") from error
-        return cls(
-            session,
-            bucket,
-            buckets,
-            endpoint_url=endpoint_url,
-            public_endpoint_url=public_endpoint_url,
-            timeout_seconds=timeout_seconds,
-            silence_seconds=silence_seconds,
-            tls=tls,
-        )
+        self._endpoint_url = endpoint_url
+        self._public_endpoint_url = public_endpoint_url or endpoint_url
+        self._timeout_seconds = timeout_seconds
+        self._silence_seconds = silence_seconds
+        self._tls = tls
+        self._clients: dict[str, S3Client] = {}
+        self._connecting = asyncio.Lock()
+        self._connections = AsyncExitStack()
+        self._closed = False
 
     async def stat(self, path: str) -> File:
         place = find_place(path, self._buckets)
@@ -207,7 +190,8 @@ class S3Blobs:
             with suppress(NotFound):
                 await self.stat(f"{self.bucket}/{key}")
         except Unavailable as error:
-            if isinstance(error.__cause__, ClientError) and _is_bucket_missing(error.__cause__):
+            cause = error.__cause__
+            if isinstance(cause, ClientError) and cause.response.get("Error", {}).get("Code") == "NoSuchBucket":
                 raise NotFound(f"there is no bucket {self.bucket}") from error
             raise
 
@@ -363,10 +347,6 @@ def _final(path: str, reasons: Mapping[str, str]) -> Iterator[None]:
         if reason := reasons.get(refusal(error.response, error.operation_name)):
             raise Invalid(f"{path}: {reason}", field=FIELD, value=path) from error
         raise
-
-
-def _is_bucket_missing(error: ClientError) -> bool:
-    return error.response.get("Error", {}).get("Code") == "NoSuchBucket"
 
 
 async def _explain(client: "S3Client", path: str, place: Place) -> None:
