@@ -17,11 +17,10 @@ from urllib.parse import urlsplit
 import click
 import structlog
 
-from services.commands.doctor.kafka import KAFKA
+from services.commands.doctor.brokers import KAFKA, MANAGEMENT, RABBITMQ
 from services.commands.doctor.mongodb import MONGODB
 from services.commands.doctor.others import DEPLOYMENT, FILES, MAIL, MESSAGES, POSTGRESQL
 from services.commands.doctor.questions import Finding, Given, Level, as_json, as_list, ask_all, mask_secrets
-from services.commands.doctor.rabbitmq import MANAGEMENT, RABBITMQ
 from services.connections import Capabilities
 from services.parts import Parts
 from shared.blobs import LateBlobs
