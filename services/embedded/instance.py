@@ -265,45 +265,36 @@ def _own_settings(settings: Settings, folder: Path, *, store: str, audience: str
 
 def own_key(folder: Path, *, makes: bool = True) -> str:
     """The folder's key for the secrets of credentials. If there is none: a new one, or, unless this `makes` one, "".
-
-    Raises:
-        Conflict: the file holds no key. Another one would open none of the secrets.
-        OSError: it cannot be read or made.
-    """
-    lost = "no key: the secrets of credentials open by the one that it held"
-
-    def is_good(text: str) -> bool:
-        return len(read_keys(text)) == 1 and KeyRing.accepts(text)
-
-    return _keep(folder / KEY_FILE, fresh_key if makes else None, is_good, lost)
+    Raises `Conflict` if the file holds no key: another one would open none of the secrets."""
+    key = _keep(folder / KEY_FILE, fresh_key if makes else None)
+    if key is not None and not (len(read_keys(key)) == 1 and KeyRing.accepts(key)):
+        lost = "no key: the secrets of credentials open by the one that it held"
+        raise Conflict(f"{folder / KEY_FILE} holds {lost}; restore it")
+    return key or ""
 
 
 def own_signing_secret(folder: Path, *, makes: bool = True) -> str:
     """The folder's secret for signatures of callbacks, as `own_key`."""
-    lost = "no signing secret: receivers verify callbacks by those that derive from the one that it held"
 
     def fresh() -> str:
         return PREFIX + base64.b64encode(os.urandom(32)).decode()
 
-    def is_good(secret: str) -> bool:
-        try:
+    secret = _keep(folder / SIGNING_FILE, fresh if makes else None)
+    try:
+        if secret is not None:
             check_secret(secret, "")
-        except Invalid:
-            return False
-        return True
+    except Invalid:
+        lost = "no signing secret: receivers verify callbacks by those that derive from the one that it held"
+        raise Conflict(f"{folder / SIGNING_FILE} holds {lost}; restore it") from None
+    return secret or ""
 
-    return _keep(folder / SIGNING_FILE, fresh if makes else None, is_good, lost)
 
-
-def _keep(file: Path, fresh: Callable[[], str] | None, is_good: Callable[[str], bool], lost: str) -> str:
+def _keep(file: Path, fresh: Callable[[], str] | None) -> str | None:
     if not file.exists():
         if fresh is None:
-            return ""
+            return None
         write_private(file, fresh() + "\n")
-    text = file.read_text("utf-8", "replace").strip()
-    if not is_good(text):
-        raise Conflict(f"{file} holds {lost}; restore it")
-    return text
+    return file.read_text("utf-8", "replace").strip()
 
 
 @asynccontextmanager

@@ -45,20 +45,16 @@ class ProcessMark(msgspec.Struct, frozen=True):
 def birth(pid: int) -> str | None:
     """When the process was born; `None` if no process has this pid, or only one that is dead and not yet reaped."""
     if _HAS_PROC:
-        return _birth_by_proc(pid)
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+            boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        fields = stat.rpartition(")")[2].split()  # the name before it may hold blanks and brackets
+        return None if fields[0] in "ZX" else f"{boot}:{fields[19]}"
     found = subprocess.run(["ps", "-o", "state=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     state, _, born = found.stdout.strip().partition(" ")
     return born.strip() if born and not state.startswith("Z") else None
-
-
-def _birth_by_proc(pid: int) -> str | None:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    fields = stat.rpartition(")")[2].split()  # the name before it may hold blanks and brackets
-    return None if fields[0] in "ZX" else f"{boot}:{fields[19]}"
 
 
 def is_alive(mark: ProcessMark) -> bool:

@@ -138,8 +138,6 @@ class InHand:
 
 
 class Deliveries:
-    """Hands occurrences out to their targets."""
-
     def __init__(
         self,
         store: Store,

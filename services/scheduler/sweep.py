@@ -24,8 +24,6 @@ _AGAIN = timedelta(minutes=1)
 
 
 class Sweep:
-    """Looks at schedules that may have ended."""
-
     def __init__(self, store: Store, time: DatabaseTime, shards: Iterator[int] | None = None) -> None:
         self._store = store
         self._time = time
@@ -56,7 +54,6 @@ class Sweep:
                 return finished
 
     async def _finish_some(self, past: Mapping[str, Ending], before: datetime, now: datetime) -> int:
-        """Finish those that have ended, and have the others looked at again; return the number of ended ones."""
         active = [id for id, ending in past.items() if is_active(ending.state)]
         busy = await self._store.occurrences.with_any([owner_of(id) for id in active])
         ended = [id for id in active if owner_of(id) not in busy]

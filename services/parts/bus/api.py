@@ -22,8 +22,6 @@ from shared.flow.bus.receivers import Receivers, ReceiverTrials
 
 
 class BusApi(Part):
-    """Routemaster's routes for its clients, and the bus's own."""
-
     def resources(self) -> Sequence[Resource]:
         bus, given, settings = self.parts.of(BusPart), self.capabilities, self.settings.bus
         logged = LoggedEvents(self.store, given.stream)

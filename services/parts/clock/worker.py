@@ -15,8 +15,6 @@ _WAITING_PER_PLACE = 4
 
 
 class ClockWorker(Part):
-    """The stage that calls."""
-
     def stages(self) -> Sequence[Stage[Any]]:
         chosen = self.settings.callbacks
         waiting = _WAITING_PER_PLACE * chosen.calls_in_flight

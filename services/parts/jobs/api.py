@@ -30,8 +30,6 @@ from shared.runtime.loops import Periodic
 
 
 class JobsApi(Part):
-    """Jobs, their groups and templates, and uploads of their files."""
-
     @cached_property
     def accounts(self) -> AccountJobs:
         messages = self.parts.of(MessagesPart)

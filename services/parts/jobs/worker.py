@@ -17,8 +17,6 @@ from shared.flow.jobs.finish import Finish
 
 
 class JobsWorker(Part):
-    """The stages around the sending of batches, which each kind brings."""
-
     @cached_property
     def grace(self) -> Grace:
         return Grace(self.store, self.capabilities.clock, seconds=self.settings.worker.grace_seconds)

@@ -23,8 +23,6 @@ if TYPE_CHECKING:  # these bring drivers and cryptography along, and not every p
 
 
 class MessagesPart(Part):
-    """Messages as a kind of job, and the credentials that send them."""
-
     @cached_property
     def feed(self) -> CredentialFeed:
         return CredentialFeed(self.store, self.capabilities.broker)

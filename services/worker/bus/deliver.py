@@ -134,8 +134,6 @@ class DeliverSlowQueues(DeliverQueues):
 
 
 class ReplayRunner(Stage[RunReplay]):
-    """Runs replays, a turn at a time."""
-
     task = RunReplay
     in_flight = 2
 

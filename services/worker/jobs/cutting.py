@@ -200,8 +200,6 @@ class FileCuts:
 
 
 class _Reading:
-    """One reading of a file, from its beginning."""
-
     def __init__(self, plan: FilePlan, named: NamedColumns | None) -> None:
         if named is None:
             self._reader, normalize, once = RowReader(), NORMAL_FORMS.get(plan.user_type), True

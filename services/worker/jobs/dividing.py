@@ -64,8 +64,6 @@ class ZoneCuts:
 
 
 class Divider:
-    """Divides the devices of a group among its zones."""
-
     def __init__(self, store: Store, audience: Audience, blobs: Blobs, file_cuts: FileCuts, *, step_rows: int) -> None:
         self._store = store
         self._audience = audience
@@ -191,8 +189,6 @@ class Divider:
 
 
 class Cuts:
-    """Cuts the source of a job into batches."""
-
     def __init__(self, store: Store, audience: Audience, blobs: Blobs, worker: WorkerSettings) -> None:
         self._tables = TableCuts(audience, page_batches=worker.page_batches)
         recipients = RecipientTables.beside(audience)

@@ -133,7 +133,6 @@ class Mailer(Stage[SendMail]):
         self._sent: LRUCache[tuple[str, str, int], str] = LRUCache(_REMEMBERED_MAILS)
 
     async def run(self, task: SendMail) -> None:
-        """Send the mail if it is still due."""
         job = await self._store.jobs.view(task.job_id)
         due = next((mail for mail in job.mails if (mail.kind, mail.at) == (task.kind, task.at)), None) if job else None
         if job is None or due is None:

@@ -242,7 +242,8 @@ class SingleSender(Stage[SendSingles]):
                 await self._forget_ended(work, dispatch.held)
                 if loop.time() > looked + _SIGN_SECONDS:
                     looked = loop.time()
-                    if not await self._is_unchanged(work.credential):
+                    found = await self._store.credentials.get(work.credential.id)
+                    if found is None or found.version != work.credential.version:
                         break
                 added = await self._feed_once(work, dispatch)
             except BatchTaken:
@@ -273,11 +274,6 @@ class SingleSender(Stage[SendSingles]):
     def _longest_seconds(self) -> float:
         """The longest stay at one credential: short if this worker has as many as it can."""
         return _LONGEST_SECONDS if len(self._turns) < self.in_flight else _CROWDED_SECONDS
-
-    async def _is_unchanged(self, credential: Credential) -> bool:
-        """Whether the account may still be used as it was opened."""
-        found = await self._store.credentials.get(credential.id)
-        return found is not None and found.version == credential.version
 
     async def _forget_ended(self, work: _Work, held: AbstractSet[str] = frozenset()) -> None:
         """Remove the contents of messages that were sent or ended."""

@@ -139,7 +139,6 @@ _SKIPS = frozenset({NO_TOKEN, GONE})
 
 
 def rest_failed(batch: Batch, key: str, at_least: int = 0) -> Receipt:
-    """The receipt of the batch if all the rest of it fails."""
     failed = max(batch.recipients_left, at_least)
     return batch.receipt + Receipt(failed=failed, reasons={key: failed})
 
