@@ -132,10 +132,6 @@ def _place(settings: Settings) -> str | None:
     return f"{show_address(*_address(url))}, virtual host {unquote(urlsplit(url).path[1:]) or '/'}"
 
 
-def _place_of_management(settings: Settings) -> str | None:
-    return None if _place(settings) is None else show_address(*_address(settings.broker.management_url))
-
-
 RABBITMQ = Subject("RabbitMQ", (Question(LOGIN, check_rabbitmq), Question("queues", check_queues)), _place)
 MANAGEMENT = Subject(
     "RabbitMQ's management",
@@ -144,7 +140,7 @@ MANAGEMENT = Subject(
         Question("rights", check_rights, needs=("RabbitMQ",)),
         Question("alarms", check_alarms),
     ),
-    _place_of_management,
+    lambda settings: _place(settings) and show_address(*_address(settings.broker.management_url)),
 )
 
 
@@ -206,9 +202,21 @@ async def check_retention(given: Given) -> Answer:
 
 async def check_sizes(given: Given) -> Answer:
     """The brokers and the push topics take a record of `stream.max_record_bytes`."""
+    servers, most = _servers(given.settings), given.settings.stream.max_record_bytes
     brokers = await _stream(given).inspection.read_brokers([BROKER_BYTES])
     topics = await _read_topics(given, [], [TOPIC_BYTES], pushes=True)
-    return judge_sizes(brokers, list(topics.values()), given.settings.stream, _servers(given.settings))
+    needed = most + FRAME_BYTES
+    if small := [str(node) for node, found in brokers.items() if int(found.get(BROKER_BYTES) or needed) < needed]:
+        said = f"broker {', '.join(small)} takes less than {needed} bytes, which a record may need"
+        whole = ("--entity-type", "brokers", "--entity-default", "--add-config", f"{BROKER_BYTES}={needed}")
+        return fault(said, command("kafka-configs.sh", "--bootstrap-server", servers, "--alter", *whole))
+    opinions: list[Finding] = []
+    # A topic that has no limit of its own has its broker's.
+    for topic in topics.values():
+        if int(topic.settings.get(TOPIC_BYTES) or needed) < needed:
+            said = f"{topic.name} takes less than {needed} bytes, which a record may need"
+            opinions += fault(said, _alter(servers, topic.name, f"{TOPIC_BYTES}={needed}"))
+    return opinions or well(f"records of {most} bytes are taken")
 
 
 async def check_transactions(given: Given) -> Answer:
@@ -276,23 +284,6 @@ def judge_log_retention(found: TopicFacts, settings: BusSettings, servers: str) 
         said = f"{name} forgets events that have the same key"
         opinions += fault(said, _alter(servers, name, f"{CLEANUP}=delete"))
     return opinions or well(f"events are kept for {settings.log_days:g} days at least")
-
-
-def judge_sizes(
-    brokers: BrokerSettings, topics: Sequence[TopicFacts], settings: StreamSettings, servers: str
-) -> Answer:
-    needed = settings.max_record_bytes + FRAME_BYTES
-    if small := [str(node) for node, found in brokers.items() if int(found.get(BROKER_BYTES) or needed) < needed]:
-        said = f"broker {', '.join(small)} takes less than {needed} bytes, which a record may need"
-        whole = ("--entity-type", "brokers", "--entity-default", "--add-config", f"{BROKER_BYTES}={needed}")
-        return fault(said, command("kafka-configs.sh", "--bootstrap-server", servers, "--alter", *whole))
-    opinions: list[Finding] = []
-    # A topic that has no limit of its own has its broker's.
-    for topic in topics:
-        if int(topic.settings.get(TOPIC_BYTES) or needed) < needed:
-            said = f"{topic.name} takes less than {needed} bytes, which a record may need"
-            opinions += fault(said, _alter(servers, topic.name, f"{TOPIC_BYTES}={needed}"))
-    return opinions or well(f"records of {settings.max_record_bytes} bytes are taken")
 
 
 def _alter(servers: str, topic: str, change: str) -> str:
