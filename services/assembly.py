@@ -11,12 +11,12 @@ import structlog
 
 from services.connections import Capabilities
 from services.parts import Parts, find_processes
-from shared.blobs import Blobs
 from shared.domain.documents import check_stamp
 from shared.domain.errors import Denied, Invalid
+from shared.flow.console.processes import Heartbeat, MinuteCounting
 from shared.runtime.health import ProcessHealth
 from shared.runtime.http_protocol import Limits
-from shared.runtime.lifecycle import Closing, Component
+from shared.runtime.lifecycle import Closing, Component, LoopWatch
 from shared.runtime.metrics import BUILD_INFO
 from shared.runtime.serving import HttpServer, affordable_connections
 from shared.runtime.tls import server_context
@@ -37,7 +37,10 @@ def components(process: str, parts: Parts) -> list[Component]:
         case "api":
             return [_ApiServer(build_api(parts), parts.capabilities), *own]
         case "worker":
-            return [_workers(parts), *own]
+            from services.worker.service import Workers
+
+            name, broker = f"{socket.gethostname()}/{os.getpid()}", parts.capabilities.broker
+            return [Workers(broker, parts.stages, name=name, verify=partial(verify, parts)), *own]
         case _ if process in (known := find_processes()):
             return own
         case _:
@@ -57,15 +60,11 @@ async def set_up(parts: Parts) -> None:
     await capabilities.broker.setup(queues)
     await capabilities.stream.setup(parts.stream_topics)
     if capabilities.settings.blobs.endpoint_url:  # at AWS the owner makes the bucket and chooses its readers
-        await _make_bucket(capabilities.blobs)
-
-
-async def _make_bucket(blobs: Blobs) -> None:
-    try:
-        await blobs.make_bucket()
-    except Denied as error:
-        # A user without the right to list buckets can still use this one.
-        log.warning("cannot tell whether the bucket exists", bucket=blobs.bucket, reason=str(error))
+        try:
+            await capabilities.blobs.make_bucket()
+        except Denied as error:
+            # A user without the right to list buckets can still use this one.
+            log.warning("cannot tell whether the bucket exists", bucket=capabilities.blobs.bucket, reason=str(error))
 
 
 async def verify(parts: Parts) -> None:
@@ -77,12 +76,6 @@ async def verify(parts: Parts) -> None:
 async def find_faults(parts: Parts) -> list[str]:
     """A sentence for each thing that an operator should correct."""
     return [sentence for part in parts for sentence in await part.find_faults()]
-
-
-async def take_up(parts: Parts) -> None:
-    """Find all unfinished work at once (`Part.take_up`)."""
-    for part in parts:
-        await part.take_up()
 
 
 def connections_closer(capabilities: Capabilities) -> Component:
@@ -101,6 +94,16 @@ def tracers(capabilities: Capabilities) -> list[Component]:
     }
     switch_off = switch_on(capabilities.settings.tracing, resource)
     return [] if switch_off is None else [Closing("tracing", switch_off)]
+
+
+def report(parts: Parts, processes: Sequence[str], health: ProcessHealth) -> list[Component]:
+    """The components that tell of this process, whatever it serves: they stop when what it serves has stopped."""
+    given = parts.capabilities
+    return [
+        LoopWatch(),
+        Heartbeat(given.store, given.time, health, given.settings, tuple(processes)),
+        MinuteCounting(given.store, given.time),
+    ]
 
 
 def watch(processes: Sequence[str], parts: Parts, health: ProcessHealth) -> None:
@@ -155,10 +158,3 @@ class _ApiServer(HttpServer):
     async def start(self) -> None:
         await super().start()
         self._own_api.port = self.port
-
-
-def _workers(parts: Parts) -> Component:
-    from services.worker.service import Workers
-
-    name = f"{socket.gethostname()}/{os.getpid()}"
-    return Workers(parts.capabilities.broker, parts.stages, name=name, verify=partial(verify, parts))

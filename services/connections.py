@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from shared.blobs import Blobs, LateBlobs, Uploads
-from shared.blobs.s3_settings import check_settings
+from shared.blobs.paths import check_settings
 from shared.broker import Broker
 from shared.domain.errors import Invalid
 from shared.domain.push.records import topic_pattern
@@ -111,22 +111,27 @@ class Capabilities:
 
     @cached_property
     def outgoing(self) -> Outgoing:
-        return measure_calls(LateOutgoing(self._load_outgoing), "outgoing")
+        chosen = self.settings.callbacks
+        networks, seconds = chosen.allowed_networks, chosen.call_timeout_seconds
+        return self._late_outgoing("outgoing", networks, seconds, connections=chosen.calls_in_flight)
 
     @cached_property
     def provider_outgoing(self) -> Outgoing:
         """Calls of providers, with connections of their own, so that no callback waits for a provider."""
-        return measure_calls(LateOutgoing(self._load_provider_outgoing), "providers")
+        chosen = self.settings.providers
+        return self._late_outgoing("providers", chosen.allowed_networks, chosen.call_seconds)
 
     @cached_property
     def bus_outgoing(self) -> Outgoing:
         """Calls of receivers of the bus, with connections of their own, so that no callback waits for a receiver."""
-        return measure_calls(LateOutgoing(self._load_bus_outgoing), "receivers")
+        networks, seconds = self.settings.callbacks.allowed_networks, self.settings.bus.call_seconds
+        return self._late_outgoing("receivers", networks, seconds)
 
     @cached_property
     def slow_bus_outgoing(self) -> Outgoing:
         """The same for slow or failing receivers, with lookups of their own, because their names may be slow too."""
-        return measure_calls(LateOutgoing(self._load_bus_outgoing), "receivers")
+        networks, seconds = self.settings.callbacks.allowed_networks, self.settings.bus.call_seconds
+        return self._late_outgoing("receivers", networks, seconds)
 
     @cached_property
     def provider_kinds(self) -> "Mapping[str, ProviderKind]":
@@ -175,40 +180,21 @@ class Capabilities:
                 if name in vars(self):
                     closing.push_async_callback(getattr(self, name).close)
 
-    def _load_outgoing(self) -> Callable[[], Outgoing]:
-        from shared.outgoing.client import HttpOutgoing
+    def _late_outgoing(self, name: str, networks: tuple[str, ...], seconds: float, *, connections: int = 0) -> Outgoing:
+        """Without `connections`, the callers bound their number."""
 
-        chosen = self.settings.callbacks
-        return partial(
-            HttpOutgoing.open,
-            allowed_networks=chosen.allowed_networks,
-            timeout_seconds=chosen.call_timeout_seconds,
-            connections=chosen.calls_in_flight,
-            own=self.own_api,
-        )
+        def load() -> Callable[[], Outgoing]:
+            from shared.outgoing.client import HttpOutgoing
 
-    def _load_provider_outgoing(self) -> Callable[[], Outgoing]:
-        from shared.outgoing.client import HttpOutgoing
+            return partial(
+                HttpOutgoing.open,
+                allowed_networks=networks,
+                timeout_seconds=seconds,
+                connections=connections,
+                own=self.own_api,
+            )
 
-        chosen = self.settings.providers
-        return partial(
-            HttpOutgoing.open,
-            allowed_networks=chosen.allowed_networks,
-            timeout_seconds=chosen.call_seconds,
-            connections=0,  # each credential bounds its own
-            own=self.own_api,
-        )
-
-    def _load_bus_outgoing(self) -> Callable[[], Outgoing]:
-        from shared.outgoing.client import HttpOutgoing
-
-        return partial(
-            HttpOutgoing.open,
-            allowed_networks=self.settings.callbacks.allowed_networks,
-            timeout_seconds=self.settings.bus.call_seconds,
-            connections=0,  # the stages bound them
-            own=self.own_api,
-        )
+        return measure_calls(LateOutgoing(load), name)
 
     @property
     def _name(self) -> str:
@@ -300,7 +286,7 @@ def _s3(chosen: BlobSettings, tls: TlsSettings) -> Blobs:
         from shared.blobs.s3 import S3Blobs
 
         return partial(
-            S3Blobs.open, chosen.url, region=chosen.region, timeout_seconds=chosen.timeout_seconds, tls=tls, **checked
+            S3Blobs, chosen.url, region=chosen.region, timeout_seconds=chosen.timeout_seconds, tls=tls, **checked
         )
 
     return LateBlobs(bucket, load)

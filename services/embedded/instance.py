@@ -34,7 +34,6 @@ from services.embedded import processes
 from services.embedded.processes import ProcessMark
 from services.embedded.servers import Child, start_servers
 from services.parts import Parts, find_processes
-from services.self_report import report
 from shared.domain.accounts.secrets import PREFIX
 from shared.domain.errors import Conflict, Invalid, Unavailable
 from shared.domain.push.feedback import Skipped, read
@@ -75,12 +74,10 @@ Announce = Callable[[Instance, str], None]
 
 
 def data_folder(settings: Settings) -> Path:
-    """The folder where the data of these settings are."""
     return Path(settings.embedded.data_dir).resolve()
 
 
 def find_running(folder: Path) -> Instance | None:
-    """The embedded Carillon that runs on this folder now, if there is one."""
     try:
         instance = msgspec.json.decode((folder / "running.json").read_bytes(), type=Instance)
     except (OSError, msgspec.DecodeError):
@@ -89,12 +86,7 @@ def find_running(folder: Path) -> Instance | None:
 
 
 async def serve(settings: Settings, announce: Announce) -> int:
-    """Run until a signal or a failure; returns the exit code.
-
-    Raises:
-        Conflict: another process runs on the folder, or a port is taken.
-        Unavailable: a server is not installed or does not start.
-    """
+    """Run until a signal or a failure; returns the exit code."""
     folder = data_folder(settings)
     with private_files(), _lock_folder(folder), _cancel_on_signal() as ending:
         async with start_servers(folder) as servers:
@@ -106,7 +98,8 @@ async def serve(settings: Settings, announce: Announce) -> int:
                 await assembly.set_up(parts)
                 for sentence in await assembly.find_faults(parts):
                     log.warning(sentence)
-                await assembly.take_up(parts)
+                for part in parts:
+                    await part.take_up()
             except BaseException:
                 await capabilities.close()
                 raise
@@ -122,13 +115,12 @@ def _components(parts: Parts, servers: Sequence[Child], known: health.ProcessHea
         health.server(known, capabilities.settings.health),
         *assembly.tracers(capabilities),
         assembly.connections_closer(capabilities),
-        *report(parts, names, known),
+        *assembly.report(parts, names, known),
         *(component for name in names for component in assembly.components(name, parts)),
     ]
 
 
 def check_folder(folder: Path) -> None:
-    """Raise `Conflict` if a Carillon runs on the folder."""
     if (instance := find_running(folder)) is not None:
         raise _is_taken(folder, instance)
 
@@ -140,7 +132,6 @@ def _is_taken(folder: Path, instance: Instance | None) -> Conflict:
 
 @contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
-    """The folder, for this process alone."""
     try:
         make_private_folder(folder, ours=OURS)
         lock = (folder / "up.lock").open("ab")
@@ -274,45 +265,36 @@ def _own_settings(settings: Settings, folder: Path, *, store: str, audience: str
 
 def own_key(folder: Path, *, makes: bool = True) -> str:
     """The folder's key for the secrets of credentials. If there is none: a new one, or, unless this `makes` one, "".
-
-    Raises:
-        Conflict: the file holds no key. Another one would open none of the secrets.
-        OSError: it cannot be read or made.
-    """
-    lost = "no key: the secrets of credentials open by the one that it held"
-
-    def is_good(text: str) -> bool:
-        return len(read_keys(text)) == 1 and KeyRing.accepts(text)
-
-    return _keep(folder / KEY_FILE, fresh_key if makes else None, is_good, lost)
+    Raises `Conflict` if the file holds no key: another one would open none of the secrets."""
+    key = _keep(folder / KEY_FILE, fresh_key if makes else None)
+    if key is not None and not (len(read_keys(key)) == 1 and KeyRing.accepts(key)):
+        lost = "no key: the secrets of credentials open by the one that it held"
+        raise Conflict(f"{folder / KEY_FILE} holds {lost}; restore it")
+    return key or ""
 
 
 def own_signing_secret(folder: Path, *, makes: bool = True) -> str:
     """The folder's secret for signatures of callbacks, as `own_key`."""
-    lost = "no signing secret: receivers verify callbacks by those that derive from the one that it held"
 
     def fresh() -> str:
         return PREFIX + base64.b64encode(os.urandom(32)).decode()
 
-    def is_good(secret: str) -> bool:
-        try:
+    secret = _keep(folder / SIGNING_FILE, fresh if makes else None)
+    try:
+        if secret is not None:
             check_secret(secret, "")
-        except Invalid:
-            return False
-        return True
+    except Invalid:
+        lost = "no signing secret: receivers verify callbacks by those that derive from the one that it held"
+        raise Conflict(f"{folder / SIGNING_FILE} holds {lost}; restore it") from None
+    return secret or ""
 
-    return _keep(folder / SIGNING_FILE, fresh if makes else None, is_good, lost)
 
-
-def _keep(file: Path, fresh: Callable[[], str] | None, is_good: Callable[[str], bool], lost: str) -> str:
+def _keep(file: Path, fresh: Callable[[], str] | None) -> str | None:
     if not file.exists():
         if fresh is None:
-            return ""
+            return None
         write_private(file, fresh() + "\n")
-    text = file.read_text("utf-8", "replace").strip()
-    if not is_good(text):
-        raise Conflict(f"{file} holds {lost}; restore it")
-    return text
+    return file.read_text("utf-8", "replace").strip()
 
 
 @asynccontextmanager
@@ -326,20 +308,17 @@ async def open_capabilities(instance: Instance, settings: Settings, *, service: 
 
 
 async def make_link(instance: Instance, capabilities: Capabilities) -> str:
-    """The address that signs a browser in as the admin, once. Raises `Unavailable`."""
     secret = await make_sign_in_link(capabilities.store, instance.admin, capabilities.clock.now())
     return f"{instance.api}/ui/welcome?key={secret}"
 
 
 async def print_link(instance: Instance, settings: Settings) -> int:
-    """Print a new link to the dashboard of a running Carillon."""
     async with open_capabilities(instance, settings, service="dashboard") as capabilities:
         click.echo(await make_link(instance, capabilities))
     return 0
 
 
 def describe(instance: Instance, link: str) -> str:
-    """A text for people: where to reach the dashboard, the API, the servers and the data."""
     lines = {
         "dashboard": f"{link} (once, within ten minutes; `carillon dashboard` prints another link)",
         "API": instance.api,
@@ -372,7 +351,6 @@ async def print_records(stream: Stream, topic: str, *, follow: bool) -> int:
 
 
 async def print_topics(stream: Stream) -> int:
-    """Print the topics that have records, one a line, by name."""
     async with stream.reader(".*", group="records") as reader:
         await reader.read(0)
         ends = reader.ends()

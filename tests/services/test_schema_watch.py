@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from services import schema_watch
-from services.schema_watch import SchemaWatch
+from services import process
+from services.process import SchemaWatch
 from shared.domain.documents import OLDEST, VERSION, Stamp, TooOld
 from shared.domain.errors import Unavailable
 from shared.store import Store
@@ -57,7 +57,7 @@ async def test_the_stamp_of_a_later_release_stays(store: Store) -> None:
 
 
 async def test_a_later_release_ends_a_process_that_it_shuts_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema_watch, "_KNOWN_SECONDS", 0.01)
+    monkeypatch.setattr(process, "_KNOWN_SECONDS", 0.01)
     await store.schema.setup()
     watch = SchemaWatch(store.schema)
     await watch.start()

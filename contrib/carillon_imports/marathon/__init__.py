@@ -16,8 +16,8 @@ from typing import TypeVar
 from carillon_imports.carry import Carrier, ImportedKind, ImportOptions
 from carillon_imports.marathon.jobs import JobsKind, Starts
 from carillon_imports.marathon.kinds import AppsKind, Names, TemplatesKind, UsersKind
-from carillon_imports.marathon.source import Marathon, Row, open_source
-from carillon_imports.report import ImportTally, Show, display
+from carillon_imports.marathon.source import Row, open_source
+from carillon_imports.report import ImportTally, display
 from services.connections import Capabilities
 from services.parts import Parts
 from services.parts.jobs.common import JobsPart
@@ -33,38 +33,22 @@ T = TypeVar("T", bound=Identified)
 async def bring(
     source: str, capabilities: Capabilities, *, options: ImportOptions, scheduled: bool = False
 ) -> ImportTally:
-    """Import the Marathon database at this URL; with `scheduled`, jobs that wait for their start there will start here.
-
-    Raises:
-        Invalid: it cannot be read, or is no Marathon database.
-        Unavailable: a server is away. Things brought before stay, and the next import continues.
-    """
+    """Import the Marathon database at this URL; with `scheduled`, jobs that wait for their start there will start
+    here."""
     async with open_source(source, capabilities.settings.tls) as marathon:
         if not options.dry_run:
             await capabilities.store.setup()
         tally = ImportTally(options.record)
+        store, names, now_ns = capabilities.store, Names(), ns(await capabilities.time.now())
+        flow = Parts(capabilities, ()).of(JobsPart).flow
+        starts = Starts(store, capabilities.audience, flow, now_ns=now_ns, look_for_templates=not options.dry_run)
         with display(await marathon.counts()) as show:
-            await _carry(marathon, capabilities, options, tally, show, scheduled=scheduled)
+
+            async def carry(kind: ImportedKind[R, T], pages: AsyncIterator[list[R]]) -> None:
+                await Carrier(kind, store.imports, tally, dry_run=options.dry_run).carry(pages, show)
+
+            await carry(AppsKind(store, names), marathon.apps())
+            await carry(UsersKind(store), marathon.users())
+            await carry(TemplatesKind(store, names), marathon.templates())
+            await carry(JobsKind(store, names, starts, now_ns=now_ns, scheduled=scheduled), marathon.jobs())
     return tally
-
-
-async def _carry(
-    marathon: Marathon,
-    capabilities: Capabilities,
-    options: ImportOptions,
-    tally: ImportTally,
-    show: Show,
-    *,
-    scheduled: bool,
-) -> None:
-    store, names, now_ns = capabilities.store, Names(), ns(await capabilities.time.now())
-    flow = Parts(capabilities, ()).of(JobsPart).flow
-    starts = Starts(store, capabilities.audience, flow, now_ns=now_ns, look_for_templates=not options.dry_run)
-
-    async def carry(kind: ImportedKind[R, T], pages: AsyncIterator[list[R]]) -> None:
-        await Carrier(kind, store.imports, tally, dry_run=options.dry_run).carry(pages, show)
-
-    await carry(AppsKind(store, names), marathon.apps())
-    await carry(UsersKind(store), marathon.users())
-    await carry(TemplatesKind(store, names), marathon.templates())
-    await carry(JobsKind(store, names, starts, now_ns=now_ns, scheduled=scheduled), marathon.jobs())

@@ -13,8 +13,6 @@ from services.parts.accounts.common import AccountsPart
 
 
 class AccountsApi(Part):
-    """Apps, users, tokens, sessions, signing secrets, and the present caller."""
-
     def resources(self) -> Sequence[Resource]:
         accounts, clock = self.parts.of(AccountsPart), self.capabilities.clock
         return (

@@ -10,8 +10,6 @@ from shared.outgoing.signing import check_secret
 
 
 class AccountsPart(Part):
-    """Accounts: the callers and their rights."""
-
     @cached_property
     def signing(self) -> Signing:
         """Raises `Invalid` if the deployment's secret cannot sign."""

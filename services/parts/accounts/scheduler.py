@@ -9,8 +9,6 @@ from shared.runtime.loops import Periodic, Swept
 
 
 class AccountsScheduler(Part):
-    """Completes revocations and deletions of apps, and removes ended sessions."""
-
     def components(self, process: str) -> Sequence[Component]:
         if process != "scheduler":
             return ()

@@ -22,10 +22,10 @@ from shared.flow.bus.receivers import Receivers, ReceiverTrials
 
 
 class BusApi(Part):
-    """Routemaster's routes for its clients, and the bus's own."""
-
     def resources(self) -> Sequence[Resource]:
         bus, given, settings = self.parts.of(BusPart), self.capabilities, self.settings.bus
+        logged = LoggedEvents(self.store, given.stream)
+        receivers = Receivers(given.bus_outgoing, given.key_ring, given.time)
         return (
             PublishedTopicsResource(self.store, bus.topics, bus.publisher, settings),
             PublishedSubscribersResource(
@@ -41,8 +41,8 @@ class BusApi(Part):
             BusPressureResource(bus.pressure),
             BusSubscriptionsResource(bus.subscribing, bus.standings, settings, check_url=given.check_callback_url),
             BusHealthResource(bus.subscribing, bus.standings),
-            BusTrialsResource(self._trials),
-            BusDeliveriesResource(self._deliveries),
+            BusTrialsResource(ReceiverTrials(bus.subscribing, receivers, given.time)),
+            BusDeliveriesResource(DeliveryLookup(self.store, bus.subscribing, logged)),
             BusReplaysResource(bus.replays),
             BusDeadLettersResource(bus.dead_letters),
             PulseResource([self.store.ping, given.stream.ping], bus.standings, settings, given.clock),
@@ -50,14 +50,3 @@ class BusApi(Part):
 
     def pages(self) -> Sequence[PageSet]:
         return SubscriptionPages(), DeliveryPages(), BusDeadLetterPages(), BusTopicPages()
-
-    @property
-    def _deliveries(self) -> DeliveryLookup:
-        logged = LoggedEvents(self.store, self.capabilities.stream)
-        return DeliveryLookup(self.store, self.parts.of(BusPart).subscribing, logged)
-
-    @property
-    def _trials(self) -> ReceiverTrials:
-        given = self.capabilities
-        receivers = Receivers(given.bus_outgoing, given.key_ring, given.time)
-        return ReceiverTrials(self.parts.of(BusPart).subscribing, receivers, given.time)

@@ -25,8 +25,6 @@ if TYPE_CHECKING:  # these bring cryptography along, and not every process needs
 
 
 class BusPart(Part):
-    """Topics, publishing, subscriptions, and figures of queues."""
-
     @cached_property
     def topics(self) -> TopicFlow:
         return TopicFlow(

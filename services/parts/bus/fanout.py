@@ -14,8 +14,6 @@ from shared.runtime.loops import Periodic
 
 
 class BusFanOut(Part):
-    """The reader of the log, and the publishers of notices and of Carillon's own events to it."""
-
     def components(self, process: str) -> Sequence[Component]:
         if process != "fanout":
             return ()

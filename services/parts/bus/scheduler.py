@@ -18,8 +18,6 @@ _UNWOKEN_SECONDS, _REGISTRY_SECONDS, _REPLAY_SECONDS = 4.5, 9.0, 14.5
 
 
 class BusScheduler(Part):
-    """Due wake-ups, upkeep of unwoken queues and lost replays, gauges, limits and compaction of backlogs, retention."""
-
     def on_due(self) -> Mapping[str, OnDue]:
         return {QUEUE_OWNER: DueQueues(self.parts.of(BusPart).waker).begin}
 

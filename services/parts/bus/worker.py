@@ -17,8 +17,6 @@ from shared.runtime.loops import Periodic
 
 
 class BusWorker(Part):
-    """The stages that deliver, one for healthy and one for slow or failing receivers, and the one that replays."""
-
     def stages(self) -> Sequence[Stage[Any]]:
         given, chosen, for_slow = self.capabilities, self.settings.bus, BYTES_IN_HAND // 4
         well = max(chosen.calls_in_flight - chosen.slow_calls_in_flight, 1)

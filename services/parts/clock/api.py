@@ -17,8 +17,6 @@ from shared.flow.clock.due import DueLooker
 
 
 class ClockApi(Part):
-    """Schedules, one by one and many at once, and dead letters."""
-
     @cached_property
     def targets(self) -> Targets:
         chosen = self.settings.callbacks

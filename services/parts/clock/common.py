@@ -9,8 +9,6 @@ from shared.flow.clock.settlement import Settlement
 
 
 class ClockPart(Part):
-    """Schedules and their settlement."""
-
     @cached_property
     def schedules(self) -> ScheduleFlow:
         return ScheduleFlow(self.store, self.capabilities.time)

@@ -15,8 +15,6 @@ from shared.runtime.loops import Periodic
 
 
 class ClockScheduler(Part):
-    """The ticking clock, its sweep and its retention."""
-
     def components(self, process: str) -> Sequence[Component]:
         if process != "scheduler":
             return ()

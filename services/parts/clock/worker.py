@@ -15,21 +15,16 @@ _WAITING_PER_PLACE = 4
 
 
 class ClockWorker(Part):
-    """The stage that calls."""
-
     def stages(self) -> Sequence[Stage[Any]]:
         chosen = self.settings.callbacks
         waiting = _WAITING_PER_PLACE * chosen.calls_in_flight
         places = Places(at_once=chosen.calls_in_flight, per_host=chosen.calls_per_host, waiting=waiting)
-        return (FairCalls(self._caller(), places),)
-
-    def _caller(self) -> HttpCaller:
-        timeout = self.settings.callbacks.call_timeout_seconds + self.settings.scheduler.lookahead_seconds
-        return HttpCaller(
+        caller = HttpCaller(
             self.store,
             self.capabilities.time,
             self.capabilities.outgoing,
             self.parts.of(ClockPart).settlement,
-            call_timeout=timedelta(seconds=timeout),
+            call_timeout=timedelta(seconds=chosen.call_timeout_seconds + self.settings.scheduler.lookahead_seconds),
             signing=self.parts.of(AccountsPart).signing,
         )
+        return (FairCalls(caller, places),)

@@ -18,8 +18,6 @@ from services.parts.jobs.common import JobsPart
 
 
 class ConsoleApi(Part):
-    """Audit, overview, processes, settings and bulk actions."""
-
     def resources(self) -> Sequence[Resource]:
         given, bulk = self.capabilities, self.parts.of(ConsolePart).bulk
         drafts = BulkDrafts(self.store, bulk, given.clock)

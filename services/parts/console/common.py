@@ -12,8 +12,6 @@ from shared.flow.console.overview import OverviewReader
 
 
 class ConsolePart(Part):
-    """The console: bulk actions, the overview, and the audit's records of Carillon's own acts."""
-
     @cached_property
     def system_records(self) -> SystemRecords:
         return SystemRecords(self.store, self.capabilities.time, role=self.capabilities.service)

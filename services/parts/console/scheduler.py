@@ -13,9 +13,6 @@ from shared.runtime.loops import Periodic
 
 
 class ConsoleScheduler(Part):
-    """Gauges of the whole deployment, upkeep of bulk actions, the audit's records of Carillon's own acts, and retention
-    of the console."""
-
     def components(self, process: str) -> Sequence[Component]:
         if process != "scheduler":
             return ()

@@ -10,7 +10,5 @@ from services.worker.consumer import Stage
 
 
 class ConsoleWorker(Part):
-    """The stage of bulk actions."""
-
     def stages(self) -> Sequence[Stage[Any]]:
         return (BulkRunner(self.parts.of(ConsolePart).bulk),)

@@ -30,8 +30,6 @@ from shared.runtime.loops import Periodic
 
 
 class JobsApi(Part):
-    """Jobs, their groups and templates, and uploads of their files."""
-
     @cached_property
     def accounts(self) -> AccountJobs:
         messages = self.parts.of(MessagesPart)
@@ -94,10 +92,4 @@ class JobsApi(Part):
         return resources
 
     def pages(self) -> Sequence[PageSet]:
-        return (
-            JobMakingPages(),
-            JobListPages(),
-            JobPages(),
-            GroupPages(),
-            TemplatePages(),
-        )
+        return JobMakingPages(), JobListPages(), JobPages(), GroupPages(), TemplatePages()

@@ -14,8 +14,6 @@ from shared.flow.jobs.watch import JobWatch
 
 
 class JobsPart(Part):
-    """The flows, feed, breaker and removal that all kinds of jobs share."""
-
     @cached_property
     def kinds(self) -> JobKinds:
         return JobKinds(self.parts.job_kinds)
@@ -56,7 +54,6 @@ class JobsPart(Part):
 
     @property
     def has_mails(self) -> bool:
-        """Whether mails about jobs are sent."""
         return self.capabilities.mail.delivers
 
     def checks(self, process: str) -> Mapping[str, Check]:

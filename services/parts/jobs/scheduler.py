@@ -21,8 +21,6 @@ _PLACED_AT_ONCE = 1_000
 
 
 class JobsScheduler(Part):
-    """Upkeep, retention, and job stages that wait for an instant."""
-
     def on_due(self) -> Mapping[str, OnDue]:
         jobs = self.parts.of(JobsPart)
         due = DueWork(self.store, jobs.feed, jobs.flow)

@@ -17,8 +17,6 @@ from shared.flow.jobs.finish import Finish
 
 
 class JobsWorker(Part):
-    """The stages around the sending of batches, which each kind brings."""
-
     @cached_property
     def grace(self) -> Grace:
         return Grace(self.store, self.capabilities.clock, seconds=self.settings.worker.grace_seconds)
@@ -40,9 +38,6 @@ class JobsWorker(Part):
         return timedelta(seconds=2 * self.settings.mail.timeout_seconds)
 
     def stages(self) -> Sequence[Stage[Any]]:
-        return (self._planner(), self._finisher(), self._mailer())
-
-    def _planner(self) -> Planner:
         given, jobs, worker = self.capabilities, self.parts.of(JobsPart), self.settings.worker
         inputs = PlanInputs(
             self.store,
@@ -53,7 +48,7 @@ class JobsWorker(Part):
             batch_size=worker.batch_size,
             max_file_bytes=self.settings.blobs.max_file_bytes,
         )
-        return Planner(
+        planner = Planner(
             self.store,
             inputs,
             Cuts(self.store, given.audience, given.blobs, worker),
@@ -64,12 +59,7 @@ class JobsWorker(Part):
             given.clock,
             in_flight=worker.plans_in_flight,
         )
-
-    def _finisher(self) -> Finisher:
-        jobs, given = self.parts.of(JobsPart), self.capabilities
         finish = Finish(self.store, jobs.kinds, jobs.breaker, given.clock, role=given.service, mails=jobs.has_mails)
-        return Finisher(finish, jobs.feed, in_flight=self.settings.worker.plans_in_flight)
-
-    def _mailer(self) -> Mailer:
-        given, jobs = self.capabilities, self.parts.of(JobsPart)
-        return Mailer(self.store, given.mail, jobs.feed, given.time, self.mailing, lease=self.mail_lease)
+        finisher = Finisher(finish, jobs.feed, in_flight=worker.plans_in_flight)
+        mailer = Mailer(self.store, given.mail, jobs.feed, given.time, self.mailing, lease=self.mail_lease)
+        return (planner, finisher, mailer)

@@ -23,9 +23,6 @@ from shared.flow.messages.singles import SendLimiter
 
 
 class MessagesApi(Part):
-    """Credentials and their keys, jobs that send by them, single messages, states of messages, callbacks of providers,
-    suppressions, and links to unsubscribe."""
-
     def resources(self) -> Sequence[Resource]:
         part, given = self.parts.of(MessagesPart), self.capabilities
         standing = CredentialFigures(self.store)

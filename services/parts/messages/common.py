@@ -11,7 +11,7 @@ from shared.flow.jobs.kinds import JobKind
 from shared.flow.messages.feeding import CredentialFeed
 from shared.flow.messages.figures import MessageFigures
 from shared.flow.messages.halting import BounceBreaker
-from shared.flow.messages.kind import JobRetry, MessageFeeder, MessageKind
+from shared.flow.messages.kind import JobRetry, MessageKind
 from shared.flow.messages.retention import MessageBelongings
 from shared.flow.messages.singles import SingleFlow
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:  # these bring drivers and cryptography along, and not every p
 
 
 class MessagesPart(Part):
-    """Messages as a kind of job, and the credentials that send them."""
-
     @cached_property
     def feed(self) -> CredentialFeed:
         return CredentialFeed(self.store, self.capabilities.broker)
@@ -96,5 +94,4 @@ class MessagesPart(Part):
         return (MessageBelongings(self.store),)
 
     def job_kinds(self) -> Sequence[JobKind]:
-        feeder = MessageFeeder(self.store, self.feed, self.retry)
-        return (MessageKind(self.store, lambda: self.tables, feeder),)
+        return (MessageKind(self.store, lambda: self.tables, self.feed, self.retry),)

@@ -14,9 +14,6 @@ from shared.runtime.loops import Periodic
 
 
 class MessagesScheduler(Part):
-    """Work of credentials that waits for an instant, gauges of blocked credentials, retention of messages, and upkeep
-    of suppressions."""
-
     def on_due(self) -> Mapping[str, OnDue]:
         part = self.parts.of(MessagesPart)
         return {CREDENTIAL: part.feed.feed_due, SINGLES: part.singles.wake_due}

@@ -21,8 +21,6 @@ from shared.runtime.loops import Periodic
 
 
 class MessagesWorker(Part):
-    """The stages that send."""
-
     def stages(self) -> Sequence[Stage[Any]]:
         given, jobs, messages = self.capabilities, self.parts.of(JobsPart), self.parts.of(MessagesPart)
         chosen = self.settings.providers

@@ -11,8 +11,6 @@ from services.parts.push.common import PushPart
 
 
 class PushApi(Part):
-    """Previews, samples of existing jobs, and the devices of a user."""
-
     def resources(self) -> Sequence[Resource]:
         given, api, drafts = self.capabilities, self.settings.api, self.parts.of(JobsApi).drafts
         rules = PreviewRules(

@@ -10,8 +10,6 @@ from shared.flow.push import ControlGroupFile, PushKind
 
 
 class PushPart(Part):
-    """Push as a kind of job."""
-
     @cached_property
     def record_rules(self) -> RecordRules:
         """The rules for records: the same for workers that send them and for previews of the API."""

@@ -8,8 +8,6 @@ from shared.runtime.lifecycle import Component
 
 
 class PushFeedback(Part):
-    """The listener to the feedback topics."""
-
     def components(self, process: str) -> Sequence[Component]:
         if process != "feedback":
             return ()

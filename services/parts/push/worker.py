@@ -13,8 +13,6 @@ from services.worker.push.send import Sender
 
 
 class PushWorker(Part):
-    """The stage that sends."""
-
     def stages(self) -> Sequence[Stage[Any]]:
         given, jobs, worker = self.capabilities, self.parts.of(JobsPart), self.settings.worker
         return (

@@ -38,8 +38,6 @@ class PlannedBatch(Struct, frozen=True):
 
 
 class TableCuts:
-    """Cuts push tables."""
-
     def __init__(self, audience: Audience | RecipientTables, *, page_batches: int) -> None:
         self._audience = audience
         self._page_batches = page_batches
@@ -52,7 +50,11 @@ class TableCuts:
         batches = _FIRST_PAGE if last is None else self._page_batches
         while cuts := await self._cut(job, after, highest, size, batches):
             whole = after == BEGINNING and await self._is_whole(job, cuts, highest)
-            yield _planned_batches(after, cuts, whole=whole)
+            begins = [after, *(cut.upto for cut in cuts)]
+            yield [
+                PlannedBatch(KeyRange(begin, cut.upto), cut.size, whole)
+                for begin, cut in zip(begins, cuts, strict=False)
+            ]
             after, batches = cuts[-1].upto, self._page_batches
 
     async def _cut(self, job: Job, after: int, highest: int, size: int, batches: int) -> list[Cut]:
@@ -65,11 +67,6 @@ class TableCuts:
         if not job.control_group or len(cuts) > 1:
             return False
         return not await self._cut(job, cuts[0].upto, highest, 1, 1)
-
-
-def _planned_batches(after: int, cuts: Sequence[Cut], *, whole: bool) -> list[PlannedBatch]:
-    begins = [after, *(cut.upto for cut in cuts)]
-    return [PlannedBatch(KeyRange(begin, cut.upto), cut.size, whole) for begin, cut in zip(begins, cuts, strict=False)]
 
 
 _ROWS_AT_ONCE = 100
@@ -126,8 +123,6 @@ _ALL_ROWS = 2**63 - 1
 
 
 class FileCuts:
-    """Cuts files of users."""
-
     def __init__(self, store: Store, blobs: Blobs) -> None:
         self._store = store
         self._blobs = blobs
@@ -205,8 +200,6 @@ class FileCuts:
 
 
 class _Reading:
-    """One reading of a file, from its beginning."""
-
     def __init__(self, plan: FilePlan, named: NamedColumns | None) -> None:
         if named is None:
             self._reader, normalize, once = RowReader(), NORMAL_FORMS.get(plan.user_type), True

@@ -117,7 +117,9 @@ def _as_part(batch: Batch, devices: Devices, limit: int, *, upto: int) -> Recipi
     """The recipients that were read, at most `limit` devices: the rest of the batch, or a part that others follow."""
     if len(devices) >= limit and devices.keys[-1] < upto:
         return Recipients(devices, (), Receipt(), next=int(devices.keys[-1]))
-    return Recipients(devices, (), _receipt_for_missing(batch.size - batch.receipt.recipients - len(devices)))
+    # Planned rows that have gone count as skipped.
+    missing = batch.size - batch.receipt.recipients - len(devices)
+    return Recipients(devices, (), Receipt(skipped=missing, reasons={GONE: missing}) if missing > 0 else Receipt())
 
 
 def _without_control_group(found: Recipients, job: Job, *, by_rank: bool) -> Recipients:
@@ -131,18 +133,12 @@ def _without_control_group(found: Recipients, job: Job, *, by_rank: bool) -> Rec
     return Recipients(devices, sorted(without), receipt, found.next)
 
 
-def _receipt_for_missing(missing: int) -> Receipt:
-    """Planned rows that have gone count as skipped."""
-    return Receipt(skipped=missing, reasons={GONE: missing}) if missing > 0 else Receipt()
-
-
 # Why a batch failed, or the rest of it. `HOPELESS`: no take of it ever sent anything.
 OUTCOME_UNKNOWN, UNREADABLE, REFUSED, FAULT, HOPELESS = "outcome-unknown", "unreadable", "refused", "fault", "not-taken"
 _SKIPS = frozenset({NO_TOKEN, GONE})
 
 
 def rest_failed(batch: Batch, key: str, at_least: int = 0) -> Receipt:
-    """The receipt of the batch if all the rest of it fails."""
     failed = max(batch.recipients_left, at_least)
     return batch.receipt + Receipt(failed=failed, reasons={key: failed})
 

@@ -59,8 +59,8 @@ class Feed:
         if standing is None or not standing.feeds:
             return
         kind = self._kinds.of(standing.service)
-        if kind.feeder is not None:
-            await kind.feeder.feed(standing)
+        if kind.silence is not None:
+            await kind.feed(standing)
             if standing.may_finish:
                 await self.finish_if_done(job_id)
             return
@@ -105,8 +105,8 @@ class Feed:
             return False
         # Before the move: a process that does not know the kind must not void the message of one that does.
         kind = self._kinds.of(standing.service)
-        if batch.owner and kind.feeder is not None:
-            await kind.feeder.end_owner(batch.owner)
+        if batch.owner:
+            await kind.end_owner(batch.owner)
         renewed = await self._store.batches.requeue(batch)
         if renewed is None:
             return False

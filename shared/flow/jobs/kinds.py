@@ -3,33 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Protocol
 
 from msgspec import Struct
 
 from shared.domain.audience.columns import NamedColumns
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.jobs import Job, SendBatch, Standing
-
-
-class BatchFeeder(Protocol):
-    """Publishes a kind's batches in an order of its own."""
-
-    silence: timedelta
-    """The owner of a batch counts as gone after this time without a sign."""
-
-    async def feed(self, standing: Standing) -> None:
-        """Queue all batches that may be queued now, of this job or of others that wait for the same. After
-        `Unavailable` the others stay planned."""
-
-    async def end_owner(self, owner: str) -> None:
-        """Release what the owner of a batch still holds after `silence`."""
-
-    async def drain(self, job: Job) -> None:
-        """Bring the rest of a stopped job to an end if it cannot be dropped unseen."""
-
-    async def reopen(self, job: Job) -> None:
-        """Continue to take the job up again if the process that began it died."""
 
 
 class UnknownKind(Unavailable):
@@ -49,7 +28,9 @@ class JobKind(ABC):
     batch_task: type[SendBatch]
     """The task that sends a batch, on a queue of the kind's own."""
 
-    feeder: BatchFeeder | None = None  # batches in chains feed themselves
+    silence: timedelta | None = None
+    """The owner of a batch counts as gone after this time without a sign. A kind that has it feeds its batches in an
+    order of its own, by the methods below; batches of other kinds are in chains."""
 
     keeps_batches = False
     """Whether the kind removes the batches of closed jobs by itself."""
@@ -73,6 +54,19 @@ class JobKind(ABC):
         """The columns of its file or table that the job reads by name; `None` if it reads those of a push. The job has
         the templates of its plan."""
         return None
+
+    async def feed(self, standing: Standing) -> None:
+        """Queue all batches that may be queued now, of this job or of others that wait for the same. After
+        `Unavailable` the others stay planned."""
+
+    async def end_owner(self, owner: str) -> None:
+        """Release what the owner of a batch still holds after `silence`."""
+
+    async def drain(self, job: Job) -> None:
+        """Bring the rest of a stopped job to an end if it cannot be dropped unseen."""
+
+    async def reopen(self, job: Job) -> None:
+        """Continue to take the job up again if the process that began it died."""
 
     @abstractmethod
     async def prepare(self, job: Job) -> None:

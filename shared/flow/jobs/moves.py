@@ -78,12 +78,8 @@ class JobFlow:
 
     async def start(self, job: Job) -> tuple[Job, bool]:
         """Store the job and publish its planning, or its start if it waits for one. The second value is `False` if the
-        same request had made it before. If the broker is away, upkeep plans the job later.
-
-        Raises:
-            Invalid: the idempotency key was used for another request.
-            Conflict: a job or a group has this id.
-        """
+        same request had made it before. If the broker is away, upkeep plans the job later. Raises `Invalid` if the
+        idempotency key was used for another request, `Conflict` if a job or a group has this id."""
         if await self._store.groups.get(job.id) is not None:
             raise Conflict("a localized job has this id", field="id", value=job.id)
         try:
@@ -247,12 +243,7 @@ class GroupFlow:
         self._jobs = jobs
 
     async def start(self, group: Group) -> tuple[Group, bool]:
-        """Store the group and all its jobs. The second value is `False` if the same request had made it before.
-
-        Raises:
-            Invalid: the idempotency key was used for another request.
-            Conflict: a group or a job has this id.
-        """
+        """As `JobFlow.start`, for the group and all its jobs."""
         if await self._store.jobs.view(group.id) is not None:
             raise Conflict("a job has this id", field="id", value=group.id)
         try:

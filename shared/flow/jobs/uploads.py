@@ -59,13 +59,9 @@ class UploadFlow:
         self._max_bytes = max_bytes
 
     async def put_part(self, app_id: str, upload_id: str, number: int, content: bytes, *, by: str) -> UploadedPart:
-        """Store a part; the first one begins the upload if it does not exist.
-
-        Raises:
-            NotFound: the app has no such upload and this is not the first part, or the parts are gone.
-            Conflict: the upload is completed, or was begun anew meanwhile.
-            Invalid: the part is empty, or the part or the file would be too large.
-        """
+        """Store a part; the first one begins the upload if it does not exist. Raises `NotFound` if the app has no such
+        upload and this is not the first part, or the parts are gone; `Conflict` if the upload is completed, or was
+        begun anew meanwhile."""
         upload = await self._store.uploads.get(upload_key(app_id, upload_id))
         if upload is None:
             if number != FIRST:
@@ -95,14 +91,9 @@ class UploadFlow:
         return upload
 
     async def complete(self, app_id: str, upload_id: str, *, size: int | None) -> FileUpload:
-        """Join the parts to a file that jobs can read.
-
-        Raises:
-            NotFound: the app has no such upload.
-            Conflict: a part is missing, too small or being replaced; the parts do not have `size` bytes together; or a
-            part differs from its note, and all must be sent again.
-            Invalid: the file is too large.
-        """
+        """Join the parts to a file that jobs can read. Raises `Conflict` if a part is missing, too small or being
+        replaced; the parts do not have `size` bytes together; or a part differs from its note, and all must be sent
+        again."""
         upload = await self.require(app_id, upload_id)
         check_whole(upload, size)
         if upload.completed:

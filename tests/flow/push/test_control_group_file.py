@@ -64,7 +64,7 @@ async def found(store: Store, job_id: str) -> Job:
 @asynccontextmanager
 async def refusing(code: str) -> AsyncIterator[Blobs]:
     async with answering(lambda asked: refusal(asked, 403, code)) as url:
-        blobs = S3Blobs.open("s3://bucket", endpoint_url=url, access_key="me", secret_key="tell-no-one")
+        blobs = S3Blobs("s3://bucket", endpoint_url=url, access_key="me", secret_key="tell-no-one")
         try:
             yield blobs
         finally:

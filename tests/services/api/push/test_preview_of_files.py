@@ -269,7 +269,7 @@ async def test_users_who_cannot_be_looked_up_in_time_are_told_as_unknown(
 
 async def test_a_file_in_s3_is_read(house: House, crowd: Audience, stack: Endpoints) -> None:
     owner, bucket = BucketOwner(stack.s3_url), "preview-of-files"
-    blobs = S3Blobs.open(
+    blobs = S3Blobs(
         f"s3://{bucket}", endpoint_url=stack.s3_url, region="us-east-1", access_key="anybody", secret_key="anything"
     )
     owner.make(bucket)

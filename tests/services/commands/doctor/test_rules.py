@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from services.commands.doctor import kafka, mongodb, others
+from services.commands.doctor import mongodb, others
+from services.commands.doctor.brokers import (
+    check_kafka,
+    judge_log_retention,
+    judge_marker_retention,
+    judge_replication,
+    judge_topic,
+)
 from services.commands.doctor.questions import Answer, Given, Level
 from services.connections import Capabilities
 from shared.audience.inspection import FoundTable
@@ -129,7 +136,7 @@ async def test_brokers_that_are_too_old() -> None:
     stream = SimpleNamespace(inspection=object.__new__(Old))
     async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
         settings = load({"CARILLON_STREAM_URL": f"kafka://127.0.0.1:{server.sockets[0].getsockname()[1]}"})
-        answer = await kafka.check_login(Given(Capabilities(settings, service="test", stream=stream), ()))
+        answer = await check_kafka(Given(Capabilities(settings, service="test", stream=stream), ()))
     check(answer, (Level.FAULT, "broker 2, 3", ""))
 
 
@@ -144,7 +151,7 @@ async def test_brokers_that_are_too_old() -> None:
     ],
 )
 def test_a_topic(found: TopicFacts | None, expected: tuple[Level, str, str]) -> None:
-    check(kafka.judge_topic(LOG, found, 16, "more"), expected)
+    check(judge_topic(LOG, found, 16, "more"), expected)
 
 
 def topic(copies: int, **settings: str) -> TopicFacts:
@@ -170,7 +177,7 @@ def topic(copies: int, **settings: str) -> TopicFacts:
     ],
 )
 def test_replication(found: TopicFacts, brokers: int, expected: tuple[Level, str, str]) -> None:
-    check(kafka.judge_replication([found], StreamSettings(), brokers, SERVERS), expected)
+    check(judge_replication([found], StreamSettings(), brokers, SERVERS), expected)
 
 
 @pytest.mark.parametrize(
@@ -184,11 +191,11 @@ def test_replication(found: TopicFacts, brokers: int, expected: tuple[Level, str
     ],
 )
 def test_the_retention_of_the_log(settings: dict[str, str | None], expected: tuple[Level, str, str]) -> None:
-    check(kafka.judge_log_retention(TopicFacts(LOG, 16, 1, 0, settings), BusSettings(), SERVERS), expected)
+    check(judge_log_retention(TopicFacts(LOG, 16, 1, 0, settings), BusSettings(), SERVERS), expected)
 
 
 def test_a_retention_that_kafka_does_not_tell_is_a_warning() -> None:
-    check(kafka.judge_marker_retention({1: {}}, StreamSettings()), (Level.WARNING, "DescribeConfigs", ""))
+    check(judge_marker_retention({1: {}}, StreamSettings()), (Level.WARNING, "DescribeConfigs", ""))
 
 
 @pytest.mark.parametrize(
