@@ -4,7 +4,6 @@ import os
 import socket
 from collections.abc import Sequence
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import structlog
@@ -96,7 +95,7 @@ def tracers(capabilities: Capabilities) -> list[Component]:
     resource = {
         "service.namespace": "carillon",
         "service.name": f"carillon-{capabilities.service}",
-        "service.version": version("carillon"),
+        "service.version": program_version(),
         "service.instance.id": f"{socket.gethostname()}/{os.getpid()}",
     }
     switch_off = switch_on(capabilities.settings.tracing, resource)

@@ -20,10 +20,6 @@ LINGER_SECONDS = 0.001
 _SEVERAL = 4  # one or two callers that ask again and again never wait
 
 
-def _one(_: object) -> int:
-    return 1
-
-
 class Coalescer(Generic[Asked, Answered]):
     """Turns concurrent calls into one call of `work` for at most `most` of them, one call after the other.
 
@@ -36,7 +32,7 @@ class Coalescer(Generic[Asked, Answered]):
         work: Callable[[Sequence[Asked]], Awaitable[Sequence[Answered]]],
         *,
         most: int = 500,
-        size: Callable[[Asked], int] = _one,
+        size: Callable[[Asked], int] = lambda _: 1,
         linger_seconds: float = 0,
     ) -> None:
         self._work = work

@@ -9,7 +9,6 @@ Services that share a process are one list of components.
 """
 
 import asyncio
-import contextlib
 import ctypes
 import gc
 import os
@@ -18,7 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Protocol, runtime_checkable
 
 import structlog
@@ -44,7 +43,7 @@ def raise_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(ValueError, OSError):  # the kernel may allow fewer than the hard limit
+        with suppress(ValueError, OSError):  # the kernel may allow fewer than the hard limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
@@ -130,7 +129,7 @@ async def run(
     """
     ending = ending or asyncio.Event()
     started: list[Component] = []
-    with _signals_set(ending) if signals else contextlib.nullcontext():
+    with _signals_set(ending) if signals else nullcontext():
         sound = await _start(components, started, ending)
         if sound and not ending.is_set():
             health.phase = Phase.SERVING
@@ -203,7 +202,7 @@ async def _stop(component: Component, seconds: float) -> int:
     return EXIT_DRAINED
 
 
-@contextlib.contextmanager
+@contextmanager
 def _signals_set(ending: asyncio.Event) -> Iterator[None]:
     def on_signal(number: signal.Signals) -> None:
         if ending.is_set():
