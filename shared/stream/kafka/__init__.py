@@ -28,7 +28,7 @@ from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart
 from shared.runtime.server_settings import NO_FILES, TlsSettings
 from shared.stream import NO_TOPICS, Lane, LateRecords, TopicSpec, as_spec
-from shared.stream.kafka.cluster import Cluster, KafkaInspection, try_transaction
+from shared.stream.kafka.cluster import Cluster, try_transaction
 from shared.stream.kafka.deliveries import TopicDeliverer
 from shared.stream.kafka.lanes import Lanes
 from shared.stream.kafka.ledger import Ledger
@@ -106,8 +106,9 @@ class KafkaStream:
         return cls(KafkaServers.read(url, tls), **options)  # type: ignore[arg-type]  # the constructor names them
 
     @property
-    def inspection(self) -> KafkaInspection:
-        return self._cluster.inspection
+    def inspection(self) -> Cluster:
+        """Answers the questions of the doctor."""
+        return self._cluster
 
     async def try_transaction(self, *, ledger_topic: str, timeout_seconds: float) -> None:
         """Begin a transaction with this time-out and an offset of the ledger, and abort it."""

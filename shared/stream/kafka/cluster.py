@@ -5,7 +5,7 @@
 import asyncio
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any, Protocol
@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from shared.domain.errors import Unavailable
 from shared.stream import TopicSpec
-from shared.stream.kafka.servers import STOP_SECONDS, KafkaServers, stop, translate_errors
+from shared.stream.kafka.servers import STOP_SECONDS, KafkaServers, answer_within, stop, translate_errors
 
 log = structlog.get_logger(__name__)
 MIN_INSYNC = "min.insync.replicas"
@@ -68,10 +68,7 @@ async def check_topic_retention(client: AIOKafkaClient, topics: Mapping[str, Top
     kept = {name: topic.retention for name, topic in topics.items() if topic.retention is not None}
     if not kept:
         return
-    node = client.get_random_node()
-    if node is None:
-        raise Unavailable("Kafka: no broker is known")
-    found = await describe_topics(client, node, kept, [TOPIC_RETENTION, TOPIC_SIZE, CLEANUP])
+    found = await describe_topics(client, any_node(client), kept, [TOPIC_RETENTION, TOPIC_SIZE, CLEANUP])
     for name, config in found.items():
         _check_retention(name, config, kept[name])
 
@@ -91,9 +88,7 @@ def _check_retention(name: str, config: Mapping[str, str | None], wanted: timede
 
 async def warn_of_lone_leaders(client: AIOKafkaClient, topics: Sequence[str]) -> None:
     """Log each topic with three copies or more that counts records as written once the leader alone has them."""
-    node = client.get_random_node()
-    if node is None:
-        raise Unavailable("Kafka: no broker is known")
+    node = any_node(client)
     reply = await client.send(node, MetadataRequest(list(topics), allow_auto_topic_creation=False))
     copies = {name: min(len(part[3]) for part in parts) for _, name, _, parts in reply.topics if parts}
     found = await describe_topics(client, node, copies, [MIN_INSYNC])
@@ -155,12 +150,11 @@ async def try_transaction(
         request_timeout_ms=int(request_seconds * 1000),
     )
     try:
-        with translate_errors():
-            async with asyncio.timeout(request_seconds):
-                await producer.start()
-                await producer.begin_transaction()
-                await producer.send_offsets_to_transaction({TopicPartition(ledger_topic, 0): 0}, "carillon.job.doctor")
-                await producer.abort_transaction()
+        async with answer_within(request_seconds):
+            await producer.start()
+            await producer.begin_transaction()
+            await producer.send_offsets_to_transaction({TopicPartition(ledger_topic, 0): 0}, "carillon.job.doctor")
+            await producer.abort_transaction()
     finally:
         await stop(producer)
 
@@ -174,55 +168,6 @@ class TopicFacts(Struct, frozen=True):
     copies: int = 1
     leaderless: int = 0
     settings: Mapping[str, str | None] = {}
-
-
-class KafkaInspection:
-    """Questions of the doctor to a cluster."""
-
-    def __init__(
-        self,
-        connect: Callable[[], Awaitable[AIOKafkaClient]],
-        read_versions: Callable[[], Awaitable[Mapping[int, Any]]],
-        timeout_seconds: float,
-    ) -> None:
-        self._connect = connect
-        self._read_versions = read_versions
-        self._timeout_seconds = timeout_seconds
-
-    async def find_brokers(self) -> dict[int, bool]:
-        """Ask each broker at its advertised address whether it is older than 4.0."""
-        return {node: is_older_than_4_0(reply) for node, reply in sorted((await self._read_versions()).items())}
-
-    async def read_topics(self, pattern: str, settings: Sequence[str]) -> dict[str, TopicFacts]:
-        async with self._ask() as client:
-            node = client.get_random_node()
-            if node is None:
-                raise Unavailable("Kafka: no broker is known")
-            reply = await client.send(node, MetadataRequest(None, allow_auto_topic_creation=False))
-            present = {name: parts for _, name, _, parts in reply.topics if parts and re.fullmatch(pattern, name)}
-            found = await describe_topics(client, node, present, settings) if settings else {}
-        return {
-            name: TopicFacts(
-                name,
-                partitions=len(parts),
-                copies=min(len(part[3]) for part in parts),
-                leaderless=sum(part[2] < 0 for part in parts),
-                settings=found.get(name, {}),
-            )
-            for name, parts in present.items()
-        }
-
-    async def read_brokers(self, settings: Sequence[str]) -> dict[int, Mapping[str, str | None]]:
-        async with self._ask() as client:
-            nodes = [broker.nodeId for broker in client.cluster.brokers()]
-            return {node: await describe_broker(client, node, settings) for node in nodes}
-
-    @asynccontextmanager
-    async def _ask(self) -> AsyncIterator[AIOKafkaClient]:
-        client = await self._connect()
-        with translate_errors():
-            async with asyncio.timeout(self._timeout_seconds):
-                yield client
 
 
 class Closable(Protocol):
@@ -244,6 +189,14 @@ async def connect(servers: KafkaServers, *, client_id: str) -> AIOKafkaClient:
         await close(client)
         raise
     return client
+
+
+def any_node(client: AIOKafkaClient) -> int:
+    """The id of a broker that the client knows."""
+    node: int | None = client.get_random_node()
+    if node is None:
+        raise Unavailable("Kafka: no broker is known")
+    return node
 
 
 async def close(client: Closable) -> None:
@@ -277,10 +230,6 @@ class Cluster:
         self._client: AIOKafkaClient | None = None
         self._opening = asyncio.Lock()
 
-    @property
-    def inspection(self) -> KafkaInspection:
-        return KafkaInspection(self._connect, self._versions, self._timeout_seconds)
-
     async def setup(self, topics: Mapping[str, TopicSpec]) -> None:
         ledger, partitions = self._ledger
         wanted = {ledger: TopicSpec(partitions), **topics}
@@ -302,6 +251,32 @@ class Cluster:
         push_topics = [name for name in topics if self._push_topics.fullmatch(name)]
         await self._check_durability(versions, [ledger, *wanted, *INTERNAL_TOPICS, *push_topics], wanted)
 
+    async def find_brokers(self) -> dict[int, bool]:
+        """Ask each broker at its advertised address whether it is older than 4.0."""
+        return {node: is_older_than_4_0(reply) for node, reply in sorted((await self._versions()).items())}
+
+    async def read_topics(self, pattern: str, settings: Sequence[str]) -> dict[str, TopicFacts]:
+        async with self._ask() as client:
+            node = any_node(client)
+            reply = await client.send(node, MetadataRequest(None, allow_auto_topic_creation=False))
+            present = {name: parts for _, name, _, parts in reply.topics if parts and re.fullmatch(pattern, name)}
+            found = await describe_topics(client, node, present, settings) if settings else {}
+        return {
+            name: TopicFacts(
+                name,
+                partitions=len(parts),
+                copies=min(len(part[3]) for part in parts),
+                leaderless=sum(part[2] < 0 for part in parts),
+                settings=found.get(name, {}),
+            )
+            for name, parts in present.items()
+        }
+
+    async def read_brokers(self, settings: Sequence[str]) -> dict[int, Mapping[str, str | None]]:
+        async with self._ask() as client:
+            nodes = [broker.nodeId for broker in client.cluster.brokers()]
+            return {node: await describe_broker(client, node, settings) for node in nodes}
+
     async def ping(self) -> None:
         await self._topics()
 
@@ -313,12 +288,10 @@ class Cluster:
     async def _check_durability(
         self, nodes: Iterable[int], topics: Sequence[str], wanted: Mapping[str, TopicSpec]
     ) -> None:
-        client = await self._connect()
-        with translate_errors():
-            async with asyncio.timeout(self._timeout_seconds):
-                await check_marker_retention(client, nodes, days=self._marker_retention_days)
-                await check_topic_retention(client, wanted)
-                await warn_of_lone_leaders(client, topics)
+        async with self._ask() as client:
+            await check_marker_retention(client, nodes, days=self._marker_retention_days)
+            await check_topic_retention(client, wanted)
+            await warn_of_lone_leaders(client, topics)
 
     async def _create(self, topics: Mapping[str, TopicSpec]) -> None:
         admin = AIOKafkaAdminClient(**self._servers.options(f"{self._client_id}-admin"))
@@ -341,28 +314,26 @@ class Cluster:
                     raise error(name)
 
     async def _versions(self) -> dict[int, Any]:
-        client = await self._connect()
-        with translate_errors():
-            async with asyncio.timeout(self._timeout_seconds):
-                await client.force_metadata_update()
-                nodes = [broker.nodeId for broker in client.cluster.brokers()]
-                replies = await asyncio.gather(*(client.send(node, ApiVersionRequest()) for node in nodes))
+        async with self._ask() as client:
+            await client.force_metadata_update()
+            nodes = [broker.nodeId for broker in client.cluster.brokers()]
+            replies = await asyncio.gather(*(client.send(node, ApiVersionRequest()) for node in nodes))
         return dict(zip(nodes, replies, strict=True))
 
     async def _topics(self) -> dict[str, int]:
-        client = await self._connect()
-        with translate_errors():
-            async with asyncio.timeout(self._timeout_seconds):
-                metadata = await client.fetch_all_metadata()
+        async with self._ask() as client:
+            metadata = await client.fetch_all_metadata()
         return {topic: len(metadata.partitions_for_topic(topic) or ()) for topic in metadata.topics()}
 
-    async def _connect(self) -> AIOKafkaClient:
+    @asynccontextmanager
+    async def _ask(self) -> AsyncIterator[AIOKafkaClient]:
         async with self._opening:
             if self._client is None:
-                with translate_errors():
-                    async with asyncio.timeout(self._timeout_seconds):
-                        self._client = await connect(self._servers, client_id=f"{self._client_id}-cluster")
-        return self._client
+                async with answer_within(self._timeout_seconds):
+                    self._client = await connect(self._servers, client_id=f"{self._client_id}-cluster")
+            client = self._client
+        async with answer_within(self._timeout_seconds):
+            yield client
 
 
 def _check_partitions(wanted: Mapping[str, int], found: Mapping[str, int]) -> None:

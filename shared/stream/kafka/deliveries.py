@@ -16,7 +16,7 @@ from msgspec import Struct
 from shared.domain.clock.callbacks import Outcome, TopicMessage, Undeliverable
 from shared.domain.errors import Unavailable
 from shared.stream.kafka.producers import Producers, SharedProducer
-from shared.stream.kafka.servers import KafkaServers, translate_errors
+from shared.stream.kafka.servers import KafkaServers, answer_within
 from shared.stream.kafka.topics import Topics
 
 _BATCH_BYTES = 256 * 1024
@@ -57,9 +57,8 @@ class TopicDeliverer:
         outcomes: dict[int, Outcome] = {}
         reason = Unavailable("Kafka: deliver: no answer")
         try:
-            with translate_errors():
-                async with asyncio.timeout(self._timeout_seconds):
-                    await self._deliver(messages, outcomes)
+            async with answer_within(self._timeout_seconds):
+                await self._deliver(messages, outcomes)
         except Unavailable as error:
             reason = error
             self._topics.forget(message.topic for message in messages)
@@ -140,13 +139,9 @@ def _outcomes(
             outcomes[place] = None
             continue
         producer.usable = False
-        if _is_refusal(error):
+        # Whether the broker answered that it did not take the batch and never will.
+        if isinstance(error, BrokerResponseError) and not error.retriable and not isinstance(error, UnknownError):
             refused[place] = Undeliverable(f"Kafka: {type(error).__name__}: {error}")
         else:
             outcomes[place] = Unavailable(f"Kafka: {error!r}")
     return refused
-
-
-def _is_refusal(error: BaseException) -> bool:
-    """Whether the broker answered that it did not take the batch and never will."""
-    return isinstance(error, BrokerResponseError) and not error.retriable and not isinstance(error, UnknownError)

@@ -15,7 +15,7 @@ from shared.runtime.metrics import LANES
 from shared.stream import Aborted
 from shared.stream.kafka.ledger import entry, group_of
 from shared.stream.kafka.produce import Framing, append, wait_for_all
-from shared.stream.kafka.servers import KafkaServers, stop, translate_errors
+from shared.stream.kafka.servers import KafkaServers, answer_within, stop
 
 _ABORT_SECONDS = 5.0
 
@@ -120,13 +120,13 @@ class Lanes:
                 if lane.usable:
                     self._idle.append(lane)
                 else:
-                    self._end(lane)
+                    self._spawn(lane.stop())
 
     def discard(self, lane_id: str) -> None:
         """Drop an idle lane that is about to be fenced."""
         for lane in [lane for lane in self._idle if lane.id == lane_id]:
             self._idle.remove(lane)
-            self._end(lane)
+            self._spawn(lane.stop())
 
     async def fence(self, lane_id: str) -> None:
         """Abort the lane's open transaction and make every later commit of it fail."""
@@ -149,16 +149,12 @@ class Lanes:
     async def _start(self, lane_id: str) -> AIOKafkaProducer:
         producer = AIOKafkaProducer(transactional_id=lane_id, **self._options)
         try:
-            with translate_errors():
-                async with asyncio.timeout(self._start_seconds):
-                    await producer.start()
+            async with answer_within(self._start_seconds):
+                await producer.start()
         except BaseException:
             self._spawn(stop(producer))
             raise
         return producer
-
-    def _end(self, lane: KafkaLane) -> None:
-        self._spawn(lane.stop())
 
     def _spawn(self, ending: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(ending)

@@ -14,7 +14,7 @@ from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart, Receipt
 from shared.runtime.faults import fault
 from shared.stream.kafka.cluster import close, connect
-from shared.stream.kafka.servers import KafkaServers, translate_errors
+from shared.stream.kafka.servers import KafkaServers, answer_within
 
 # The broker's limit is 4,096; one byte more kills the producer.
 _METADATA_BYTES = 4_000
@@ -65,10 +65,9 @@ class Ledger:
         """The part that the batch's owner committed since its last take, or `None`. Any doubt raises `Unavailable`."""
         async with self._lock:
             try:
-                with translate_errors():
-                    async with asyncio.timeout(self._timeout_seconds):
-                        await fault("stream.marker_read")
-                        offset, marker = await self._read(batch)
+                async with answer_within(self._timeout_seconds):
+                    await fault("stream.marker_read")
+                    offset, marker = await self._read(batch)
             except BaseException:
                 await self.close()
                 raise

@@ -18,7 +18,7 @@ from shared.domain.documents import LogRange
 from shared.domain.errors import Unavailable
 from shared.domain.instants import ms
 from shared.stream.kafka.cluster import close, connect
-from shared.stream.kafka.servers import KafkaServers, stop, translate_errors
+from shared.stream.kafka.servers import KafkaServers, answer_within, stop
 from shared.stream.kafka.topics import name_of, partition_of, topic_ids
 from shared.stream.reading import Chunk
 
@@ -37,19 +37,18 @@ async def find_ranges(
     timeout_seconds: float,
 ) -> Mapping[str, LogRange]:
     """See `shared.stream.Stream.find_ranges`."""
-    async with _connections(servers, f"{client_id}-ranges", timeout_seconds) as (consumer, client):
-        with translate_errors():
-            async with asyncio.timeout(timeout_seconds):
-                # Asked for now: the driver's own metadata may be older than the topic.
-                found = (await client.fetch_all_metadata()).partitions_for_topic(topic) or ()
-                partitions = [TopicPartition(topic, number) for number in found]
-                consumer.assign(partitions)  # the consumer learns only the leaders of its assigned partitions
-                consumer.pause(*partitions)
-                firsts = await consumer.beginning_offsets(partitions)
-                ends = await consumer.end_offsets(partitions)
-                begins = firsts if since is None else await _find(consumer, ends, since)
-                until_then = ends if until is None else await _find(consumer, ends, until)
-                log = (await topic_ids(client, [topic])).get(topic, "")
+    answered = answer_within(timeout_seconds)
+    async with _connections(servers, f"{client_id}-ranges", timeout_seconds) as (consumer, client), answered:
+        # Asked for now: the driver's own metadata may be older than the topic.
+        found = (await client.fetch_all_metadata()).partitions_for_topic(topic) or ()
+        partitions = [TopicPartition(topic, number) for number in found]
+        consumer.assign(partitions)  # the consumer learns only the leaders of its assigned partitions
+        consumer.pause(*partitions)
+        firsts = await consumer.beginning_offsets(partitions)
+        ends = await consumer.end_offsets(partitions)
+        begins = firsts if since is None else await _find(consumer, ends, since)
+        until_then = ends if until is None else await _find(consumer, ends, until)
+        log = (await topic_ids(client, [topic])).get(topic, "")
     return {
         name_of(each): LogRange(min(begins[each], ends[each]), min(until_then[each], ends[each]), log, firsts[each])
         for each in partitions
@@ -80,14 +79,13 @@ class KafkaRangeReader:
     async def read(self, wait_seconds: float) -> list[Chunk]:
         if not self._left:
             return []
-        with translate_errors():
-            async with asyncio.timeout(wait_seconds + _FETCH_SECONDS):
-                found = await self._consumer.getmany(timeout_ms=int(wait_seconds * 1000), max_records=_MAX_RECORDS)
-                positions = {partition: await self._consumer.position(partition) for partition in self._left}
-                wanted = {partition.topic for partition in self._left}
-                logs = await topic_ids(self._client, wanted)
-                if missing := wanted - logs.keys():
-                    raise Unavailable(f"Kafka: a broker does not know the topic {min(missing)}")
+        async with answer_within(wait_seconds + _FETCH_SECONDS):
+            found = await self._consumer.getmany(timeout_ms=int(wait_seconds * 1000), max_records=_MAX_RECORDS)
+            positions = {partition: await self._consumer.position(partition) for partition in self._left}
+            wanted = {partition.topic for partition in self._left}
+            logs = await topic_ids(self._client, wanted)
+            if missing := wanted - logs.keys():
+                raise Unavailable(f"Kafka: a broker does not know the topic {min(missing)}")
         chunks = [
             self._chunk(partition, found.get(partition, []), position, logs.get(partition.topic, ""))
             for partition, position in positions.items()
@@ -130,13 +128,11 @@ async def _connections(
     )
     client: AIOKafkaClient | None = None
     try:
-        with translate_errors():
-            async with asyncio.timeout(timeout_seconds):
-                client = await connect(servers, client_id=f"{client_id}-ids")
-                await consumer.start()
-                # Lets the driver's task begin: `stop` mistakes the end of a task that has not begun for its own
-                # cancellation.
-                await asyncio.sleep(0)
+        async with answer_within(timeout_seconds):
+            client = await connect(servers, client_id=f"{client_id}-ids")
+            await consumer.start()
+            # Lets the driver's task begin: `stop` takes the end of a task that has not begun for its own cancellation.
+            await asyncio.sleep(0)
         yield consumer, client
     finally:
         await stop(consumer)

@@ -20,7 +20,7 @@ from aiokafka.errors import IllegalStateError, KafkaError
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from shared.stream.kafka.cluster import close, connect
-from shared.stream.kafka.servers import KafkaServers, stop, translate_errors
+from shared.stream.kafka.servers import KafkaServers, answer_within, stop, translate_errors
 from shared.stream.kafka.topics import name_of, partition_of, topic_ids
 from shared.stream.reading import Chunk, Positions
 
@@ -54,10 +54,9 @@ async def open_reader(
     # A connection for the ids: fetches that wait for records block the driver's own.
     client: AIOKafkaClient | None = None
     try:
-        with translate_errors():
-            async with asyncio.timeout(_START_SECONDS):
-                client = await connect(servers, client_id=f"{client_id}-reader-ids")
-                await consumer.start()
+        async with answer_within(_START_SECONDS):
+            client = await connect(servers, client_id=f"{client_id}-reader-ids")
+            await consumer.start()
         yield KafkaReader(consumer, client, seats, positions)
     finally:
         await stop(consumer)
@@ -175,9 +174,8 @@ class KafkaReader:
     async def _logs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
         """The id of each partition's log. Partitions of deleted topics are missing."""
         topics = {partition.topic for partition in partitions}
-        with translate_errors():
-            async with asyncio.timeout(_IDS_SECONDS):
-                ids = await topic_ids(self._client, topics)
+        async with answer_within(_IDS_SECONDS):
+            ids = await topic_ids(self._client, topics)
         return {partition: ids[partition.topic] for partition in partitions if partition.topic in ids}
 
     def _seek(self, partition: TopicPartition, position: int) -> bool:

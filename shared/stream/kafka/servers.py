@@ -3,8 +3,8 @@ deadlines, translated errors and bounded ends.
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -37,6 +37,14 @@ def translate_errors() -> Iterator[None]:
         yield
     except (KafkaError, OSError, TimeoutError) as error:
         raise Unavailable(f"Kafka: {type(error).__name__}: {error}") from error
+
+
+@asynccontextmanager
+async def answer_within(seconds: float) -> AsyncIterator[None]:
+    """Raise `Unavailable` for errors of Kafka and the network, and after `seconds`."""
+    with translate_errors():
+        async with asyncio.timeout(seconds):
+            yield
 
 
 async def stop(client: Stoppable) -> None:
@@ -122,9 +130,7 @@ class KafkaServers(Struct, frozen=True):
 
 def _trust(tls: TlsSettings, options: Mapping[str, str]) -> TlsSettings:
     files = {name: options[name] for name in _FILES & options.keys()}
-    if not files:
-        return tls
-    return replace(NO_FILES, **files)
+    return replace(NO_FILES, **files) if files else tls
 
 
 def _login(login: str, options: Mapping[str, str]) -> dict[str, Any]:
