@@ -19,8 +19,9 @@ from shared.broker import Broker
 from shared.domain.errors import Invalid
 from shared.domain.push.records import topic_pattern
 from shared.flow.time import DatabaseTime
-from shared.outgoing import LateOutgoing, Outgoing, OwnApi
+from shared.outgoing import LateOutgoing, Outgoing
 from shared.outgoing.checks import CheckUrl, check_url
+from shared.outgoing.guard import OwnApi
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.measured import measure_calls
 from shared.runtime.settings import BlobSettings, Settings, TlsSettings

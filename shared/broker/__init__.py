@@ -13,7 +13,6 @@ Guarantees of every implementation:
 """
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Protocol, Self
 
 from shared.domain.clock.callbacks import Outcome, QueueMessage
@@ -47,9 +46,7 @@ class Subscription(Protocol):
 
     async def __aenter__(self) -> Self: ...
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
+    async def __aexit__(self, *_: object) -> None: ...
 
     def __aiter__(self) -> Self: ...
 
@@ -60,8 +57,6 @@ class Subscription(Protocol):
 
 
 class Broker(Protocol):
-    """Queues with confirms and subscriptions."""
-
     delivers: bool
     """Whether users have queues here. If false, every message is `Undeliverable`."""
 

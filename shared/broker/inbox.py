@@ -12,7 +12,6 @@ PUBLISHED = "x-published-ms"
 
 
 def published_now() -> int:
-    """The header's value for a message that is published now."""
     return int(time.time() * 1000)
 
 

@@ -7,7 +7,6 @@ Queues have no limit: the feed publishes about one message per chain of each ope
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from shared.broker.inbox import Inbox, published_now, wait_of
@@ -93,8 +92,6 @@ class _Message:
 
 
 class _Queue:
-    """The waiting messages, and the consumers; consumers with room take turns."""
-
     def __init__(self) -> None:
         self.ready: deque[_Message] = deque()
         self.consumers: deque[MemorySubscription] = deque()
@@ -121,8 +118,6 @@ class _Queue:
 
 
 class MemorySubscription:
-    """See `Subscription`."""
-
     def __init__(self, broker: MemoryBroker, queue: str, name: str, prefetch: int) -> None:
         self.name = name
         self._broker = broker
@@ -138,9 +133,7 @@ class MemorySubscription:
         self._queue.serve()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.leave()
 
     def __aiter__(self) -> Self:
@@ -187,8 +180,6 @@ class MemorySubscription:
 
 
 class MemoryDelivery:
-    """See `Delivery`."""
-
     def __init__(self, subscription: MemorySubscription, message: _Message) -> None:
         self.body = message.body
         self.redelivered = message.redelivered

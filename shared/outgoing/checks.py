@@ -78,7 +78,6 @@ def check_url(
 
 
 def check_method(method: str, field: str) -> None:
-    """Raise `Invalid` unless this is one of `METHODS`, in capital letters."""
     if method not in METHODS:
         raise Invalid(f"the method is one of {', '.join(METHODS)}", field=field, value=method)
 
@@ -97,7 +96,6 @@ def check_headers(headers: dict[str, str], field: str) -> None:
 
 
 def is_identity_header(name: str) -> bool:
-    """Whether a header tells a receiver who is asking."""
     folded = _fold(name)
     return folded in _IDENTITY or folded.startswith(_IDENTITY_PREFIXES)
 

@@ -118,8 +118,6 @@ DEFAULT_HEADERS = {"Content-Type": "application/json", "User-Agent": "Carillon",
 
 
 class HttpOutgoing:
-    """See `shared.outgoing.Outgoing`."""
-
     def __init__(
         self, session: aiohttp.ClientSession, resolver: GuardedResolver, guard: Guard, timeout_seconds: float
     ) -> None:

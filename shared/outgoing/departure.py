@@ -270,8 +270,6 @@ def _lines(head: bytes, code: bytes) -> Iterator[bytes]:
 
 
 class BoundedConnector(aiohttp.TCPConnector):
-    """Makes connections with `BoundedHandler`."""
-
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._factory = partial(BoundedHandler, loop=self._loop)  # type: ignore[assignment]  # it is one, made more strict

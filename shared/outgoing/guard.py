@@ -22,7 +22,8 @@ from urllib.parse import urlsplit
 
 from cachetools import TTLCache
 
-from shared.domain.errors import CarillonError, Invalid, Unavailable
+from shared.domain.errors import Invalid, Unavailable
+from shared.outgoing import Blocked
 from shared.runtime.fair_budget import FairBudget
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -96,10 +97,6 @@ class OwnApi:
 NO_API = OwnApi()
 
 
-class Blocked(CarillonError):
-    """The target must not be called, and was not: its address is guarded, or its URL is invalid."""
-
-
 def block(host: str, objections: Iterable[str | None]) -> Blocked:
     """The error for a name without an allowed address. It shows no address, so that users cannot explore the
     network."""
@@ -132,7 +129,6 @@ class Guard:
         return None if any(judged in network for network in self._allowed) else _special(judged)
 
     def name_objection(self, name: str, port: int) -> str | None:
-        """Why this name must not be called at any address, or `None`."""
         return OUR_API if self._own.is_called(name, port) else None
 
     def socket(self, addr_info: tuple[Any, ...]) -> socket.socket:

@@ -183,7 +183,6 @@ def describe(settings: Settings | None = None, *, rare: bool = True) -> str:
 
 
 def list_settings(settings: Settings) -> list[SettingValue]:
-    """Every setting with its value, secrets masked."""
     defaults = Settings().sections()
     return [
         SettingValue(

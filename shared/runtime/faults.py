@@ -126,8 +126,6 @@ class FaultInjected(ConnectionError):
 
 
 class Action(StrEnum):
-    """The actions of an armed point."""
-
     KILL = "kill"
     STOP = "stop"
     DELAY = "delay"

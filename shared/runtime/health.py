@@ -93,16 +93,12 @@ Check = Callable[[], Awaitable[None]]
 
 
 class Phase(StrEnum):
-    """The phases of a process's life."""
-
     STARTING = "starting"
     SERVING = "serving"
     DRAINING = "draining"
 
 
 class ProcessHealth:
-    """The health of this process, shared by all its services."""
-
     def __init__(
         self,
         *,
@@ -157,8 +153,6 @@ class ProcessHealth:
 
 
 def pages(health: ProcessHealth) -> Pages:
-    """The three pages as an application."""
-
     async def show_livez() -> PlainPage:
         return _tell(not health.dead, {"alive": not health.dead, "dead": health.dead})
 

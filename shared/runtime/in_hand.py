@@ -35,10 +35,8 @@ def hold(what: str, id: str) -> Iterator[None]:
 
 
 def oldest(most: int) -> list[HeldThing]:
-    """The things that have been in hand for longest."""
     return list(islice(_held.values(), most))
 
 
 def held_count() -> int:
-    """The number of things in hand."""
     return len(_held)

@@ -8,8 +8,6 @@ from shared.domain.errors import Unavailable
 
 
 class Connected(Protocol):
-    """An object with connections to close."""
-
     async def close(self) -> None: ...
 
 

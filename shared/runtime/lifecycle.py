@@ -254,8 +254,6 @@ _BUSY_SHARE = 0.1
 
 
 class LoopWatch(Background):
-    """The component that looks at the loop."""
-
     def __init__(self) -> None:
         super().__init__("loop watch", self._watch)
         self._longest = 0.0

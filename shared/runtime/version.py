@@ -6,5 +6,4 @@ from importlib.metadata import version
 
 @cache
 def program_version() -> str:
-    """The version of the installed program."""
     return version("carillon")

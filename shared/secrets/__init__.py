@@ -116,7 +116,6 @@ def read_keys(text: str) -> list[str]:
 
 
 def fresh_key() -> str:
-    """A new key in the setting's form."""
     return base64.b64encode(os.urandom(KEY_BYTES)).decode()
 
 

@@ -57,8 +57,6 @@ def find_local_range(
 
 
 class LocalRangeReader:
-    """See `shared.stream.reading.RangeReader`."""
-
     def __init__(self, stream: "LocalStream", ranges: Mapping[str, LogRange]) -> None:
         self._stream = stream
         self._left = {name: range for name, range in ranges.items() if range.begins < range.ends}
@@ -125,8 +123,6 @@ _FORGET_AT_ONCE = 500
 
 
 class LocalStream:
-    """The stream in one file."""
-
     delivers = False
 
     def __init__(self, path: Path, *, lanes: int = 4) -> None:
@@ -244,8 +240,6 @@ class LocalStream:
 
 
 class LocalLane:
-    """See `shared.stream.Lane`."""
-
     def __init__(self, stream: LocalStream) -> None:
         self.id = f"local-{secrets.token_hex(12)}"
         self._stream = stream
@@ -271,8 +265,6 @@ class LocalLane:
 
 
 class LocalReader:
-    """See `shared.stream.Reader`."""
-
     def __init__(self, stream: LocalStream, pattern: str, positions: Positions | None) -> None:
         self._stream = stream
         self._pattern = re.compile(pattern)

@@ -70,8 +70,6 @@ async def _own_cancellation(what: str) -> AsyncIterator[None]:
 
 
 class Link:
-    """An open connection and its publishing channels."""
-
     def __init__(self, connection: AbstractConnection) -> None:
         self.connection = connection
         self._lock = asyncio.Lock()

@@ -100,7 +100,6 @@ class Management:
             await self._call("PUT", path, policy.body())
 
     async def check(self, queues: tuple[str, ...]) -> None:
-        """Refuse a queue that another policy, or none, rules."""
         listed = await self.list_policies()
         for policy in map(policy_of, queues):
             rules = effective(policy.name, listed)

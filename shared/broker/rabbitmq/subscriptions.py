@@ -8,7 +8,6 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Self
 
 import structlog
@@ -44,8 +43,6 @@ class RabbitDelivery:
 
 
 class RabbitSubscription:
-    """See `Subscription`."""
-
     def __init__(self, line: Line, queue: str, name: str, prefetch: int) -> None:
         self._line = line
         self._queue = queue
@@ -64,9 +61,7 @@ class RabbitSubscription:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._leave()
 
     def __aiter__(self) -> Self:

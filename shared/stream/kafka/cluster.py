@@ -128,7 +128,6 @@ _END_TXN, _SINCE_4_0 = 26, 5
 
 
 def kafka_addresses(url: str) -> list[tuple[str, int]]:
-    """The hosts and ports in a URL of Kafka."""
     servers = collect_hosts(urlsplit(url).netloc.rpartition("@")[2], randomize=False)
     return [(host, port) for host, port, _ in servers]
 
@@ -192,7 +191,6 @@ async def connect(servers: KafkaServers, *, client_id: str) -> AIOKafkaClient:
 
 
 def any_node(client: AIOKafkaClient) -> int:
-    """The id of a broker that the client knows."""
     node: int | None = client.get_random_node()
     if node is None:
         raise Unavailable("Kafka: no broker is known")

@@ -58,7 +58,6 @@ async def append(producer: AIOKafkaProducer, topic: str, records: Sequence[bytes
 
 
 async def wait_for_all(pending: Sequence[asyncio.Future[Any]]) -> list[BaseException]:
-    """Wait for all futures; return their errors."""
     outcomes = await asyncio.gather(*pending, return_exceptions=True)
     return [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
 

@@ -263,7 +263,6 @@ class Publisher:
         return [LateRecords(part.places, translate(part.done)) for part in parts if not is_well(part.done)]
 
     async def close(self) -> None:
-        """End the producer; the next publish opens another."""
         await self._producers.close()
 
     async def _hand_over_in_turn(self, topic: str, records: Records, deadline: float) -> _Handed:

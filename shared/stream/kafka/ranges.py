@@ -36,7 +36,6 @@ async def find_ranges(
     client_id: str,
     timeout_seconds: float,
 ) -> Mapping[str, LogRange]:
-    """See `shared.stream.Stream.find_ranges`."""
     answered = answer_within(timeout_seconds)
     async with _connections(servers, f"{client_id}-ranges", timeout_seconds) as (consumer, client), answered:
         # Asked for now: the driver's own metadata may be older than the topic.
@@ -59,14 +58,11 @@ async def find_ranges(
 async def open_ranges(
     servers: KafkaServers, ranges: Mapping[str, LogRange], *, client_id: str, timeout_seconds: float
 ) -> AsyncIterator["KafkaRangeReader"]:
-    """Open a reader of these ranges."""
     async with _connections(servers, f"{client_id}-replay", timeout_seconds) as (consumer, client):
         yield KafkaRangeReader(consumer, client, ranges)
 
 
 class KafkaRangeReader:
-    """See `shared.stream.reading.RangeReader`."""
-
     def __init__(self, consumer: AIOKafkaConsumer, client: AIOKafkaClient, ranges: Mapping[str, LogRange]) -> None:
         self._consumer = consumer
         self._client = client

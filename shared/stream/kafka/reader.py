@@ -90,8 +90,6 @@ class _Seats(ConsumerRebalanceListener):
 
 
 class KafkaReader:
-    """See `shared.stream.Reader`."""
-
     def __init__(
         self, consumer: AIOKafkaConsumer, client: AIOKafkaClient, seats: _Seats, positions: Positions | None
     ) -> None:

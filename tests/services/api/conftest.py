@@ -26,8 +26,8 @@ from shared.domain.accounts.apps import App
 from shared.flow.clock.schedules import ScheduleFlow
 from shared.flow.jobs.moves import JobFlow
 from shared.flow.time import DatabaseTime
-from shared.outgoing import OwnApi
 from shared.outgoing.client import HttpOutgoing
+from shared.outgoing.guard import OwnApi
 from shared.providers.mail import Mail
 from shared.runtime.bus_settings import BusSettings
 from shared.runtime.server_settings import Section
