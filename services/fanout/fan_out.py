@@ -28,8 +28,7 @@ from shared.runtime.metrics import BUS_LOG_LAG
 from shared.runtime.settings import BusSettings
 from shared.store import Store
 from shared.store.bus.subscriptions import UnreadableSubscriptions
-from shared.stream import Stream
-from shared.stream.reading import Reader
+from shared.stream import Reader, Stream
 
 log = structlog.get_logger(__name__)
 

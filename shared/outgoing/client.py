@@ -92,17 +92,20 @@ class GuardedResolver(AbstractResolver):
         if not allowed:
             self._names.forget(host)
             raise block(host, objections.values())
-        return [_result(host, address, port) for address in allowed]
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=socket.IPPROTO_TCP,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for address in allowed
+        ]
 
     async def close(self) -> None:
         self._names.close()
-
-
-def _result(host: str, address: str, port: int) -> ResolveResult:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return ResolveResult(
-        hostname=host, host=address, port=port, family=family, proto=socket.IPPROTO_TCP, flags=socket.AI_NUMERICHOST
-    )
 
 
 LOOKUP_PATIENCE_SECONDS = 5.0  # for a thread to become free

@@ -16,7 +16,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Protocol, runtime_checkable
 
@@ -75,14 +75,14 @@ class Checked(Protocol):
 class Background:
     """A component made of one function, which runs until `stopping` is set."""
 
-    def __init__(self, name: str, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    def __init__(self, name: str, work: Callable[[asyncio.Event], Coroutine[None, None, None]]) -> None:
         self.name = name
         self._work = work
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name=self.name)
+        self._task = asyncio.create_task(self._work(self._stopping), name=self.name)
 
     async def stop(self) -> None:
         self._stopping.set()
@@ -93,9 +93,6 @@ class Background:
         if self._task is not None:
             await asyncio.wait({self._task})
             self._task.result()
-
-    async def _run(self) -> None:
-        await self._work(self._stopping)
 
 
 class Closing:

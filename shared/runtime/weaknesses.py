@@ -31,10 +31,10 @@ def find_weaknesses(settings: Settings) -> list[tuple[str, str]]:
     rules: dict[str, tuple[str, Callable[[_ServerUrl], str]]] = {
         "store.url": (settings.store.url, _judge_mongodb),
         "broker.url": (settings.broker.url, _judge_rabbitmq),
-        "broker.management_url": (settings.broker.management_url, _judge_http),
-        "stream.url": (settings.stream.url, _judge_kafka),
+        "broker.management_url": (settings.broker.management_url, _judge_scheme),
+        "stream.url": (settings.stream.url, _judge_scheme),
         "audience.url": (settings.audience.url, _judge_postgresql),
-        "blobs.endpoint_url": (settings.blobs.endpoint_url, _judge_http),
+        "blobs.endpoint_url": (settings.blobs.endpoint_url, _judge_scheme),
         "mail.url": (settings.mail.url, _judge_mail),
     }
     found: list[tuple[str, str]] = []
@@ -73,7 +73,7 @@ def _judge_mongodb(server: _ServerUrl) -> str:
     if tls not in _YES:
         return f"{_CLEAR}: tls=true in the URL encrypts it"
     loose = ("tlsinsecure", "tlsallowinvalidcertificates", "tlsallowinvalidhostnames")
-    return f"{_UNVERIFIED}" if any(options.get(name) in _YES for name in loose) else ""
+    return _UNVERIFIED if any(options.get(name) in _YES for name in loose) else ""
 
 
 def _judge_rabbitmq(server: _ServerUrl) -> str:
@@ -82,12 +82,9 @@ def _judge_rabbitmq(server: _ServerUrl) -> str:
     return _UNVERIFIED if server.options.get("no_verify_ssl", "0") != "0" else ""
 
 
-def _judge_http(server: _ServerUrl) -> str:
-    return f"{_CLEAR}: https:// is" if server.scheme == "http" else ""
-
-
-def _judge_kafka(server: _ServerUrl) -> str:
-    return f"{_CLEAR}: kafka+ssl:// is" if server.scheme == "kafka" else ""
+def _judge_scheme(server: _ServerUrl) -> str:
+    encrypted = {"http": "https://", "kafka": "kafka+ssl://"}.get(server.scheme)
+    return f"{_CLEAR}: {encrypted} is" if encrypted else ""
 
 
 def _judge_postgresql(server: _ServerUrl) -> str:

@@ -5,10 +5,10 @@
 import asyncio
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 import structlog
@@ -169,12 +169,6 @@ class TopicFacts(Struct, frozen=True):
     settings: Mapping[str, str | None] = {}
 
 
-class Closable(Protocol):
-    """A client of the driver whose `close` may hang."""
-
-    def close(self) -> Awaitable[None]: ...
-
-
 async def connect(servers: KafkaServers, *, client_id: str) -> AIOKafkaClient:
     """Connect a client that knows the cluster. The caller sets the deadline; a cancelled call leaves nothing open."""
     client = AIOKafkaClient(**servers.options(client_id))
@@ -197,7 +191,7 @@ def any_node(client: AIOKafkaClient) -> int:
     return node
 
 
-async def close(client: Closable) -> None:
+async def close(client: AIOKafkaClient | AIOKafkaAdminClient) -> None:
     """Close a client within `STOP_SECONDS`, or give up: a broker may let it hang."""
     with suppress(Exception):
         async with asyncio.timeout(STOP_SECONDS):

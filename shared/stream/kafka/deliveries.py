@@ -94,17 +94,10 @@ def _encode_records(messages: Sequence[TopicMessage], outcomes: dict[int, Outcom
 def _record(message: TopicMessage) -> _KafkaRecord:
     if _TOPIC.fullmatch(message.topic) is None:
         raise Undeliverable(f"{message.topic[:80]!r} is no name of a topic")
-    return _KafkaRecord(
-        message.topic,
-        None if message.key is None else message.key.encode(),
-        message.body,
-        [(_text(name), value.encode()) for name, value in message.headers.items()],
-    )
-
-
-def _text(name: str) -> str:
-    name.encode()
-    return name
+    for name in message.headers:
+        name.encode()  # the driver would fail for all records together
+    headers = [(name, value.encode()) for name, value in message.headers.items()]
+    return _KafkaRecord(message.topic, None if message.key is None else message.key.encode(), message.body, headers)
 
 
 async def _send(producers: Producers, records: Records, outcomes: dict[int, Outcome]) -> dict[int, Undeliverable]:

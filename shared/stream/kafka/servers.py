@@ -3,13 +3,13 @@ deadlines, translated errors and bounded ends.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.conn import collect_hosts, create_conn
 from aiokafka.errors import KafkaConnectionError, KafkaError
@@ -22,12 +22,6 @@ from shared.runtime.tls import client_context
 
 STOP_SECONDS = 3.0
 _PATIENCE_SECONDS = 0.1
-
-
-class Stoppable(Protocol):
-    """A client of the driver whose `stop` may hang."""
-
-    def stop(self) -> Awaitable[None]: ...
 
 
 @contextmanager
@@ -47,7 +41,7 @@ async def answer_within(seconds: float) -> AsyncIterator[None]:
             yield
 
 
-async def stop(client: Stoppable) -> None:
+async def stop(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
     """Stop a client within `STOP_SECONDS`, or abandon it: a broker may let it hang."""
     with suppress(Exception):
         async with asyncio.timeout(STOP_SECONDS):
@@ -107,7 +101,8 @@ class KafkaServers(Struct, frozen=True):
         encrypted = parts.scheme == "kafka+ssl"
         security = _login(login, options)
         protocol = f"{'SASL_' if security else ''}{('SSL' if encrypted else 'PLAINTEXT')}"
-        context = {"ssl_context": client_context(_trust(tls, options))} if encrypted else {}
+        files = {name: options[name] for name in _FILES & options.keys()}
+        context = {"ssl_context": client_context(replace(NO_FILES, **files) if files else tls)} if encrypted else {}
         return cls(addresses, {"security_protocol": protocol, **security, **context})
 
     def options(self, client_id: str) -> dict[str, Any]:
@@ -126,11 +121,6 @@ class KafkaServers(Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"KafkaServers({self.addresses})"
-
-
-def _trust(tls: TlsSettings, options: Mapping[str, str]) -> TlsSettings:
-    files = {name: options[name] for name in _FILES & options.keys()}
-    return replace(NO_FILES, **files) if files else tls
 
 
 def _login(login: str, options: Mapping[str, str]) -> dict[str, Any]:
