@@ -17,10 +17,10 @@ from shared.runtime.health import ProcessHealth
 from shared.runtime.http_protocol import Limits
 from shared.runtime.lifecycle import Closing, Component
 from shared.runtime.metrics import BUILD_INFO
+from shared.runtime.readings import program_version
 from shared.runtime.serving import HttpServer, affordable_connections
 from shared.runtime.tls import server_context
 from shared.runtime.tracing import switch_on
-from shared.runtime.version import program_version
 
 if TYPE_CHECKING:  # the API and the worker are imported by the process that is one
     from services.api.app import Application

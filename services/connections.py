@@ -24,7 +24,8 @@ from shared.outgoing.checks import CheckUrl, check_url
 from shared.outgoing.guard import OwnApi
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.measured import measure_calls
-from shared.runtime.settings import BlobSettings, Settings, TlsSettings
+from shared.runtime.server_settings import BlobSettings, TlsSettings
+from shared.runtime.settings import Settings
 from shared.store import Store
 from shared.stream import Stream
 

@@ -15,8 +15,8 @@ from shared.domain.errors import CarillonError, Conflict
 from shared.domain.time_zones import RELEASE
 from shared.runtime import health, lifecycle, logs
 from shared.runtime.lifecycle import Checked, Component, run
+from shared.runtime.readings import program_version
 from shared.runtime.settings import Settings
-from shared.runtime.version import program_version
 
 log = structlog.get_logger(__name__)
 

@@ -9,7 +9,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Self
 
-from shared.broker.inbox import Inbox, published_now, wait_of
+from msgspec import Struct
+
+from shared.broker import Inbox, published_now, wait_of
 from shared.domain.clock.callbacks import Outcome, QueueMessage, Undeliverable
 from shared.domain.console.processes import QueueState
 from shared.domain.errors import Unavailable
@@ -34,7 +36,7 @@ class MemoryBroker:
             self.queue(name)
 
     async def publish(self, queue: str, body: bytes) -> None:
-        self.queue(queue).add(_Message(body))
+        self.queue(queue).add(_Message(body, published_now()))
         # Without this pause, a caller that publishes in a loop would keep all consumers from running.
         await asyncio.sleep(0)
 
@@ -82,13 +84,10 @@ class MemoryBroker:
         return self._queues[name]
 
 
-class _Message:
-    __slots__ = ("body", "published", "redelivered")
-
-    def __init__(self, body: bytes) -> None:
-        self.body = body
-        self.published = published_now()
-        self.redelivered = False
+class _Message(Struct):
+    body: bytes
+    published: int
+    redelivered: bool = False
 
 
 class _Queue:

@@ -28,7 +28,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from shared.domain.errors import CarillonError
-from shared.runtime.late import Late
+from shared.runtime.cached import Late
 
 
 class Blocked(CarillonError):

@@ -14,8 +14,6 @@ from functools import lru_cache
 from shared.domain.accounts.secrets import PREFIX
 from shared.domain.errors import Invalid
 
-__all__ = ["PREFIX", "Forged", "check_secret", "key_of", "verify_webhook", "webhook_headers"]
-
 LEAST_KEY_BYTES = 24
 MOST_KEY_BYTES = 64
 _REMEMBERED_SECRETS = 1_000

@@ -143,7 +143,9 @@ async def _start(components: Sequence[Component], started: list[Component], endi
     """Start one after the other; return false if one failed. Setting `ending` ends this early, without a failure."""
     for component in components:
         task = asyncio.create_task(component.start(), name=f"start {component.name}")
-        await _first(task, ending)
+        ended = asyncio.create_task(ending.wait())
+        await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
         if not task.done():
             task.cancel()
             await asyncio.wait({task}, timeout=CLOSING_SECONDS)
@@ -153,12 +155,6 @@ async def _start(components: Sequence[Component], started: list[Component], endi
             return False
         started.append(component)
     return True
-
-
-async def _first(task: "asyncio.Task[None]", ending: asyncio.Event) -> None:
-    ended = asyncio.create_task(ending.wait())
-    await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED)
-    ended.cancel()
 
 
 async def _watch(components: Sequence[Component], ending: asyncio.Event, health: ProcessHealth) -> bool:

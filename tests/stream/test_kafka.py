@@ -165,11 +165,11 @@ async def test_a_cluster_that_is_away_is_unavailable_and_nothing_hangs() -> None
 
 
 async def test_many_who_try_a_transaction_at_once(kafka: KafkaStream) -> None:
-    trying = (kafka.try_transaction(ledger_topic="carillon.ledger", timeout_seconds=40) for _ in range(8))
+    trying = (kafka.inspection.try_transaction(40) for _ in range(8))
     await asyncio.gather(*trying)
 
 
 async def test_a_transaction_that_the_broker_refuses(kafka: KafkaStream) -> None:
     # Longer than the broker's transaction.max.timeout.ms, 15 minutes.
     with pytest.raises(Unavailable, match=r"Invalid(Txn|Transaction)Timeout"):
-        await kafka.try_transaction(ledger_topic="carillon.ledger", timeout_seconds=1_000)
+        await kafka.inspection.try_transaction(1_000)

@@ -13,7 +13,7 @@ from typing import Self
 import structlog
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
-from shared.broker.inbox import PUBLISHED, Inbox, wait_of
+from shared.broker import PUBLISHED, Inbox, wait_of
 from shared.broker.rabbitmq.confirms import ConfirmGroup, Entangled
 from shared.broker.rabbitmq.links import CLOSE_SECONDS, Line, Link, NoAnswer, answer_within
 from shared.domain.clock.callbacks import Outcome, QueueMessage
@@ -87,7 +87,7 @@ class RabbitSubscription:
             async with answer_within("answer", ANSWER_SECONDS):
                 yield
         except NoAnswer as error:
-            self._end(str(error))
+            self._inbox.end(str(error))
         except Unavailable as error:
             log.debug("answer had no effect", queue=self._queue, error=str(error))
 
@@ -108,17 +108,14 @@ class RabbitSubscription:
             await message.nack(requeue=True)
 
     def _end_with_connection(self, channel: AbstractChannel | None, error: BaseException | None) -> None:
-        self._end(f"RabbitMQ: the connection of {self._name} is gone: {error}")
+        self._inbox.end(f"RabbitMQ: the connection of {self._name} is gone: {error}")
 
     def _end_with_queue(self, frame: object) -> None:
-        self._end(f"RabbitMQ cancelled {self._name}: the queue {self._queue} is gone")
-
-    def _end(self, reason: str | None = None) -> None:
-        self._inbox.end(reason)
+        self._inbox.end(f"RabbitMQ cancelled {self._name}: the queue {self._queue} is gone")
 
     async def _leave(self) -> None:
         """Close the channel, so that unanswered messages go back. If it does not close, close the connection."""
-        self._end()
+        self._inbox.end()
         if self._channel is None or self._channel.is_closed:
             return
         try:

@@ -28,7 +28,7 @@ from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart
 from shared.runtime.server_settings import NO_FILES, TlsSettings
 from shared.stream import NO_TOPICS, Lane, LateRecords, Positions, RangeReader, Reader, TopicSpec, as_spec
-from shared.stream.kafka.cluster import Cluster, try_transaction
+from shared.stream.kafka.cluster import Cluster
 from shared.stream.kafka.deliveries import TopicDeliverer
 from shared.stream.kafka.lanes import Lanes
 from shared.stream.kafka.ledger import Ledger
@@ -107,11 +107,6 @@ class KafkaStream:
     def inspection(self) -> Cluster:
         """Answers the questions of the doctor."""
         return self._cluster
-
-    async def try_transaction(self, *, ledger_topic: str, timeout_seconds: float) -> None:
-        """Begin a transaction with this time-out and an offset of the ledger, and abort it."""
-        options = self._servers.options(f"{self._client_id}-doctor")
-        await try_transaction(options, self._request_timeout_seconds, ledger_topic, timeout_seconds)
 
     async def setup(self, topics: Mapping[str, int | TopicSpec]) -> None:
         await self._cluster.setup({name: as_spec(topic) for name, topic in topics.items()})

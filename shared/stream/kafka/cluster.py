@@ -138,26 +138,6 @@ def is_older_than_4_0(versions: Any) -> bool:
     return bool(newest.get(_END_TXN, 0) < _SINCE_4_0)
 
 
-async def try_transaction(
-    options: Mapping[str, Any], request_seconds: float, ledger_topic: str, timeout_seconds: float
-) -> None:
-    """Begin a transaction with an offset of the ledger, and abort it. A missing ledger is waited for."""
-    producer = AIOKafkaProducer(
-        **options,
-        transactional_id=f"carillon-doctor-{secrets.token_hex(12)}",  # two doctors with one id would fence each other
-        transaction_timeout_ms=int(timeout_seconds * 1000),
-        request_timeout_ms=int(request_seconds * 1000),
-    )
-    try:
-        async with answer_within(request_seconds):
-            await producer.start()
-            await producer.begin_transaction()
-            await producer.send_offsets_to_transaction({TopicPartition(ledger_topic, 0): 0}, "carillon.job.doctor")
-            await producer.abort_transaction()
-    finally:
-        await stop(producer)
-
-
 class TopicFacts(Struct, frozen=True):
     """A topic: `copies` is the smallest number of a partition, `leaderless` counts partitions without a leader,
     `settings` are those that Carillon may see."""
@@ -268,6 +248,25 @@ class Cluster:
         async with self._ask() as client:
             nodes = [broker.nodeId for broker in client.cluster.brokers()]
             return {node: await describe_broker(client, node, settings) for node in nodes}
+
+    async def try_transaction(self, timeout_seconds: float) -> None:
+        """Begin a transaction with this time-out and an offset of the ledger, and abort it. A missing ledger is waited
+        for."""
+        producer = AIOKafkaProducer(
+            **self._servers.options(f"{self._client_id}-doctor"),
+            transactional_id=f"carillon-doctor-{secrets.token_hex(12)}",  # two of one id would fence each other
+            transaction_timeout_ms=int(timeout_seconds * 1000),
+            request_timeout_ms=int(self._timeout_seconds * 1000),
+        )
+        try:
+            async with answer_within(self._timeout_seconds):
+                await producer.start()
+                await producer.begin_transaction()
+                offsets = {TopicPartition(self._ledger[0], 0): 0}
+                await producer.send_offsets_to_transaction(offsets, "carillon.job.doctor")
+                await producer.abort_transaction()
+        finally:
+            await stop(producer)
 
     async def ping(self) -> None:
         await self._topics()

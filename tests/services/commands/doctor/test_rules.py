@@ -18,7 +18,8 @@ from shared.domain.messages.credentials import Credential
 from shared.flow.bus.subscriptions import seal_secret
 from shared.runtime.bus_settings import BusSettings
 from shared.runtime.configuration import load
-from shared.runtime.settings import ApiSettings, StreamSettings
+from shared.runtime.server_settings import StreamSettings
+from shared.runtime.settings import ApiSettings
 from shared.secrets import KeyRing, fresh_key
 from shared.store.database import Grants, Membership, StoreInspection, find_allowed
 from shared.stream.kafka.cluster import Cluster, TopicFacts
