@@ -106,10 +106,7 @@ def block(host: str, objections: Iterable[str | None]) -> Blocked:
 
 
 class Guard:
-    """Judges addresses. `allowed_networks` (CIDR, as in `10.1.0.0/16`) may always be called, except for the `own` API.
-
-    Raises `Invalid` for a bad network.
-    """
+    """Judges addresses. `allowed_networks` (CIDR, as in `10.1.0.0/16`) may be called, except for the `own` API."""
 
     def __init__(self, allowed_networks: tuple[str, ...], own: OwnApi = NO_API) -> None:
         self._allowed = tuple(_network(text) for text in allowed_networks)
@@ -203,8 +200,7 @@ class NameLookups:
         self._asked: dict[tuple[str, str], asyncio.Task[Sequence[str]]] = {}
 
     async def find(self, host: str) -> Sequence[str]:
-        """The addresses of a name, rotated each time. Raises `OSError` for an unknown name, `Unavailable` if no
-        thread was free in time."""
+        """The addresses of a name, rotated each time. Raises `OSError` for an unknown name."""
         if (known := self._known.get(host)) is not None:
             known.rotate(-1)
             return tuple(known)

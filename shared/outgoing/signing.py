@@ -32,7 +32,6 @@ def check_secret(secret: str, field: str) -> None:
 
 
 def key_of(secret: str, field: str = "secret") -> bytes:
-    """The key in a secret. Raises `Invalid`."""
     if not LEAST_KEY_BYTES <= len(key := _decode(secret)) <= MOST_KEY_BYTES:
         rule = f"{PREFIX} and the base64 of {LEAST_KEY_BYTES} to {MOST_KEY_BYTES} random bytes"
         raise Invalid(f"a secret is {rule}", field=field)

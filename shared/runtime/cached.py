@@ -199,7 +199,6 @@ class Late(Generic[AnyConnected]):
         self._closed = False
 
     async def get(self) -> AnyConnected:
-        """Return the open connection. Raises `Unavailable` after `close`."""
         if self._opened is None or self._closed:
             async with self._opening:
                 if self._closed:

@@ -58,8 +58,7 @@ _HINTS: dict[str, dict[str, Any]] = {
 
 
 def load(environ: Mapping[str, str], path: str | Path | None = None) -> Settings:
-    """The settings of a process. Raises `Misconfigured`, which lists all faults: of the file, of keys, variables and
-    values."""
+    """The settings of a process. Raises `Misconfigured`, which lists all faults."""
     faults: list[str] = []
     given = _from_environment(environ, faults)
     if file := path or environ.get(CONFIG):
@@ -143,7 +142,10 @@ def _section(name: str, kind: type[Section], given: Mapping[str, _Given], faults
                 faults.append(f"{name}.{field} ({chosen.origin}): {rule}")
                 continue
             try:
-                values[field] = msgspec.convert(_number_of(chosen.value, hint), hint, strict=False)
+                value = chosen.value
+                if isinstance(value, str) and (plain := _plain(hint)) in {int, float}:
+                    value = read_typed_number(value, whole=plain is int)
+                values[field] = msgspec.convert(value, hint, strict=False)
             except ValueError as error:  # msgspec's error is a ValueError, too
                 what, _ = read_mistake(str(error), hint, subject="it")
                 faults.append(f"{name}.{field} ({chosen.origin}): {what}")
@@ -152,12 +154,6 @@ def _section(name: str, kind: type[Section], given: Mapping[str, _Given], faults
     except ValueError as error:
         faults.append(f"{name}.{error}")
         return kind()
-
-
-def _number_of(value: Any, hint: Any) -> Any:
-    if isinstance(value, str) and (plain := _plain(hint)) in {int, float}:
-        return read_typed_number(value, whole=plain is int)
-    return value
 
 
 def _from_text(key: str, text: str) -> Any:

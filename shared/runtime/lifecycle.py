@@ -249,21 +249,16 @@ _BUSY_SHARE = 0.1
 class LoopWatch(Background):
     def __init__(self) -> None:
         super().__init__("loop watch", self._watch)
-        self._longest = 0.0
 
     async def _watch(self, stopping: asyncio.Event) -> None:
-        interval, spent = IDLE_SECONDS, time.thread_time()
+        interval, spent, longest = IDLE_SECONDS, time.thread_time(), 0.0
         while not stopping.is_set():
             began = time.monotonic()
             await asyncio.sleep(interval)
             stretch = time.thread_time() - spent
             spent += stretch
-            self._note(max(0.0, time.monotonic() - began - interval), stretch)
+            LOOP_LAG.observe(max(0.0, time.monotonic() - began - interval))
+            LOOP_STRETCH.observe(stretch)
+            longest = max(longest, stretch)
+            LOOP_LONGEST_STRETCH.set(longest)
             interval = BUSY_SECONDS if stretch > _BUSY_SHARE * interval else IDLE_SECONDS
-
-    def _note(self, lag: float, stretch: float) -> None:
-        LOOP_LAG.observe(lag)
-        LOOP_STRETCH.observe(stretch)
-        if stretch > self._longest:
-            self._longest = stretch
-            LOOP_LONGEST_STRETCH.set(stretch)

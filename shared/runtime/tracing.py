@@ -133,10 +133,7 @@ class _Open(Recording):
 
 
 def switch_on(settings: TracingSettings, resource: Mapping[str, str]) -> Callable[[], Awaitable[None]] | None:
-    """Record from now on, if there is an endpoint. Returns the coroutine that ends it and sends the last spans.
-
-    Raises `Invalid` if the extra `otel` is not installed.
-    """
+    """Record from now on, if there is an endpoint. Returns the coroutine that ends it and sends the last spans."""
     if not settings.endpoint:
         return None
     try:

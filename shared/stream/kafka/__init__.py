@@ -99,8 +99,7 @@ class KafkaStream:
 
     @classmethod
     def open(cls, url: str, *, tls: TlsSettings = NO_FILES, **options: object) -> Self:
-        """Open `kafka://host:port[,host:port…]` or `kafka+ssl://` (see `KafkaServers`). Raises `Invalid` if the URL
-        names no server, or the TLS files cannot be used."""
+        """Open `kafka://host:port[,host:port…]` or `kafka+ssl://` (see `KafkaServers`)."""
         return cls(KafkaServers.read(url, tls), **options)  # type: ignore[arg-type]  # the constructor names them
 
     @property

@@ -221,7 +221,10 @@ class Cluster:
         topics = await self._topics()
         _check_partitions({ledger: partitions} | {name: topic.partitions for name, topic in wanted.items()}, topics)
         push_topics = [name for name in topics if self._push_topics.fullmatch(name)]
-        await self._check_durability(versions, [ledger, *wanted, *INTERNAL_TOPICS, *push_topics], wanted)
+        async with self._ask() as client:
+            await check_marker_retention(client, versions, days=self._marker_retention_days)
+            await check_topic_retention(client, wanted)
+            await warn_of_lone_leaders(client, [ledger, *wanted, *INTERNAL_TOPICS, *push_topics])
 
     async def find_brokers(self) -> dict[int, bool]:
         """Ask each broker at its advertised address whether it is older than 4.0."""
@@ -275,14 +278,6 @@ class Cluster:
         client, self._client = self._client, None
         if client is not None:
             await close(client)
-
-    async def _check_durability(
-        self, nodes: Iterable[int], topics: Sequence[str], wanted: Mapping[str, TopicSpec]
-    ) -> None:
-        async with self._ask() as client:
-            await check_marker_retention(client, nodes, days=self._marker_retention_days)
-            await check_topic_retention(client, wanted)
-            await warn_of_lone_leaders(client, topics)
 
     async def _create(self, topics: Mapping[str, TopicSpec]) -> None:
         admin = AIOKafkaAdminClient(**self._servers.options(f"{self._client_id}-admin"))

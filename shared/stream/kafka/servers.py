@@ -150,7 +150,6 @@ class TokenFile(AbstractTokenProvider):
         self._path = Path(path)
 
     async def token(self) -> str:
-        """Read the token. Raises the driver's connection error if there is none."""
         try:
             return (await asyncio.to_thread(self._path.read_text, "ascii")).strip()
         except (OSError, ValueError) as error:
