@@ -39,22 +39,6 @@ SELECT position, value FROM records WHERE topic = ? AND position >= ? AND positi
 T = TypeVar("T")
 
 
-def find_local_range(
-    log: sqlite3.Connection, topic: str, span: tuple[int, int], id: str, since: datetime | None, until: datetime | None
-) -> LogRange:
-    """See `shared.stream.Stream.find_ranges`. `span` is the topic's first position and its end."""
-    first, end = span
-
-    def appended_at(place: int) -> float:
-        return float(log.execute(_APPENDED, (topic, place)).fetchone()[0])
-
-    def find(at: datetime) -> int:
-        places = range(first, end)
-        return first + bisect_left(places, at.timestamp(), key=appended_at)
-
-    return LogRange(first if since is None else find(since), end if until is None else find(until), id, first)
-
-
 class LocalRangeReader:
     def __init__(self, stream: "LocalStream", ranges: Mapping[str, LogRange]) -> None:
         self._stream = stream
@@ -184,8 +168,16 @@ class LocalStream:
         self, topic: str, *, since: datetime | None = None, until: datetime | None = None
     ) -> Mapping[str, LogRange]:
         def find(log: sqlite3.Connection) -> dict[str, LogRange]:
-            spans, id = _read_span(log, topic), _read_id(log)
-            return {name: find_local_range(log, topic, span, id, since, until) for name, span in spans.items()}
+            [(name, (first, end))] = _read_span(log, topic).items()
+
+            def appended_at(place: int) -> float:
+                return float(log.execute(_APPENDED, (topic, place)).fetchone()[0])
+
+            def position(at: datetime) -> int:
+                return first + bisect_left(range(first, end), at.timestamp(), key=appended_at)
+
+            begins, ends = position(since) if since else first, position(until) if until else end
+            return {name: LogRange(begins, ends, _read_id(log), first)}
 
         return await self.transact(find)
 
