@@ -260,22 +260,15 @@ def _stream(settings: Settings, name: str) -> Stream:
     match _scheme(stream.url, field="stream.url"):
         case "kafka" | "kafka+ssl":
             from shared.stream.kafka import KafkaStream
+            from shared.stream.kafka.servers import KafkaServers
 
-            return KafkaStream.open(
-                stream.url,
-                tls=settings.tls,
+            return KafkaStream(
+                KafkaServers.read(stream.url, settings.tls),
+                stream,
                 client_id=name.replace(" ", "-").replace("/", "-"),
                 lanes=lanes,
-                ledger_topic=stream.ledger_topic,
-                ledger_partitions=stream.ledger_partitions,
                 push_topics=topic_pattern(stream.topic_template),
-                replication_factor=stream.replication_factor,
-                marker_retention_days=stream.marker_retention_days,
-                transaction_timeout_seconds=stream.transaction_timeout_seconds,
-                request_timeout_seconds=stream.request_timeout_seconds,
                 deliver_timeout_seconds=min(stream.request_timeout_seconds, settings.scheduler.answer_seconds),
-                compression=stream.compression,
-                max_record_bytes=stream.max_record_bytes,
             )
         case "local":
             from shared.stream.local import LocalStream

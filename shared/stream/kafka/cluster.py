@@ -23,6 +23,7 @@ from aiokafka.structs import TopicPartition
 from msgspec import Struct
 
 from shared.domain.errors import Unavailable
+from shared.runtime.server_settings import StreamSettings
 from shared.stream import TopicSpec
 from shared.stream.kafka.servers import STOP_SECONDS, KafkaServers, answer_within, stop, translate_errors
 
@@ -184,26 +185,21 @@ class Cluster:
     def __init__(
         self,
         servers: KafkaServers,
+        settings: StreamSettings,
         *,
         client_id: str,
-        ledger: tuple[str, int],
         push_topics: str,
-        replication_factor: int,
-        marker_retention_days: float,
-        timeout_seconds: float,
     ) -> None:
         self._servers = servers
         self._client_id = client_id
-        self._ledger = ledger
+        self._settings = settings
         self._push_topics = re.compile(push_topics)
-        self._replication_factor = replication_factor
-        self._marker_retention_days = marker_retention_days
-        self._timeout_seconds = timeout_seconds
+        self._timeout_seconds = settings.request_timeout_seconds
         self._client: AIOKafkaClient | None = None
         self._opening = asyncio.Lock()
 
     async def setup(self, topics: Mapping[str, TopicSpec]) -> None:
-        ledger, partitions = self._ledger
+        ledger, partitions = self._settings.ledger_topic, self._settings.ledger_partitions
         wanted = {ledger: TopicSpec(partitions), **topics}
         present = await self._topics()
         missing = {name: topic for name, topic in wanted.items() if name not in present}
@@ -217,12 +213,12 @@ class Cluster:
         for node, reply in versions.items():
             if is_older_than_4_0(reply):
                 raise Unavailable(f"Kafka: broker {node} is older than 4.0, where a marker may be late")
-        ledger, partitions = self._ledger
+        ledger, partitions = self._settings.ledger_topic, self._settings.ledger_partitions
         topics = await self._topics()
         _check_partitions({ledger: partitions} | {name: topic.partitions for name, topic in wanted.items()}, topics)
         push_topics = [name for name in topics if self._push_topics.fullmatch(name)]
         async with self._ask() as client:
-            await check_marker_retention(client, versions, days=self._marker_retention_days)
+            await check_marker_retention(client, versions, days=self._settings.marker_retention_days)
             await check_topic_retention(client, wanted)
             await warn_of_lone_leaders(client, [ledger, *wanted, *INTERNAL_TOPICS, *push_topics])
 
@@ -265,7 +261,7 @@ class Cluster:
             async with answer_within(self._timeout_seconds):
                 await producer.start()
                 await producer.begin_transaction()
-                offsets = {TopicPartition(self._ledger[0], 0): 0}
+                offsets = {TopicPartition(self._settings.ledger_topic, 0): 0}
                 await producer.send_offsets_to_transaction(offsets, "carillon.job.doctor")
                 await producer.abort_transaction()
         finally:
@@ -285,7 +281,7 @@ class Cluster:
             try:
                 async with asyncio.timeout(2 * self._timeout_seconds):
                     await admin.start()
-                    copies = self._replication_factor
+                    copies = self._settings.replication_factor
                     reply = await admin.create_topics(
                         [
                             NewTopic(name, topic.partitions, copies, topic_configs=topic_configs(copies, topic))

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from shared.domain.clock.callbacks import Outcome, TopicMessage, Undeliverable
 from shared.domain.errors import Unavailable
+from shared.runtime.server_settings import StreamSettings
 from shared.stream.kafka.producers import Producers, SharedProducer
 from shared.stream.kafka.servers import KafkaServers, answer_within
 from shared.stream.kafka.topics import Topics
@@ -38,7 +39,7 @@ class TopicDeliverer:
     """See `Stream.deliver`. The driver partitions as Kafka does: murmur2 of the key."""
 
     def __init__(
-        self, servers: KafkaServers, *, client_id: str, timeout_seconds: float, compression: str, max_record_bytes: int
+        self, servers: KafkaServers, settings: StreamSettings, *, client_id: str, timeout_seconds: float
     ) -> None:
         self._timeout_seconds = timeout_seconds
         self._topics = Topics(servers, client_id=f"{client_id}-deliver")
@@ -46,8 +47,8 @@ class TopicDeliverer:
             **servers.options(f"{client_id}-deliver"),
             "acks": "all",
             "request_timeout_ms": int(timeout_seconds * 1000),
-            "compression_type": None if compression == "none" else compression,
-            "max_request_size": max_record_bytes,
+            "compression_type": None if settings.compression == "none" else settings.compression,
+            "max_request_size": settings.max_record_bytes,
         }
         self._together = Producers({**options, "enable_idempotence": True, "max_batch_size": _BATCH_BYTES})
         # Every record fills a batch.

@@ -12,6 +12,7 @@ from shared.domain.errors import LaneLost
 from shared.domain.jobs.batches import Batch, BatchPart
 from shared.runtime.faults import fault
 from shared.runtime.metrics import LANES
+from shared.runtime.server_settings import StreamSettings
 from shared.stream import Aborted
 from shared.stream.kafka.ledger import entry, group_of
 from shared.stream.kafka.producers import Framing, append, wait_for_all
@@ -80,30 +81,19 @@ class _RecordsFailed(Exception):
 class Lanes:
     """A bounded pool of lanes. A lost lane is replaced by one with a new id."""
 
-    def __init__(
-        self,
-        servers: KafkaServers,
-        *,
-        client_id: str,
-        count: int,
-        ledger_topic: str,
-        transaction_timeout_seconds: float,
-        request_timeout_seconds: float,
-        compression: str,
-        max_record_bytes: int,
-    ) -> None:
-        self._ledger_topic = ledger_topic
-        self._produce_seconds = transaction_timeout_seconds / 2
-        self._start_seconds = request_timeout_seconds
+    def __init__(self, servers: KafkaServers, settings: StreamSettings, *, client_id: str, count: int) -> None:
+        self._ledger_topic = settings.ledger_topic
+        self._produce_seconds = settings.transaction_timeout_seconds / 2
+        self._start_seconds = settings.request_timeout_seconds
         self._options = {
             **servers.options(f"{client_id}-lane"),
-            "transaction_timeout_ms": int(transaction_timeout_seconds * 1000),
-            "request_timeout_ms": int(request_timeout_seconds * 1000),
+            "transaction_timeout_ms": int(settings.transaction_timeout_seconds * 1000),
+            "request_timeout_ms": int(settings.request_timeout_seconds * 1000),
             "acks": "all",
-            "max_request_size": max(max_record_bytes, _BATCH_BYTES) + 1024,
+            "max_request_size": max(settings.max_record_bytes, _BATCH_BYTES) + 1024,
             "retry_backoff_ms": 20,
         }
-        self._framing = Framing(min(_BATCH_BYTES, max_record_bytes), compression, transactional=True)
+        self._framing = Framing(min(_BATCH_BYTES, settings.max_record_bytes), settings.compression, transactional=True)
         self._permits = asyncio.Semaphore(count)
         self._idle: list[KafkaLane] = []
         LANES.labels("idle").set_function(lambda: len(self._idle))

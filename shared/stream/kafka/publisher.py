@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from shared.domain.errors import Unavailable
 from shared.runtime.cached import Coalescer
+from shared.runtime.server_settings import StreamSettings
 from shared.runtime.tracing import record_headers
 from shared.stream import LateRecords, check_keys
 from shared.stream.kafka.producers import Framing, Pending, Producers, SharedProducer, append, look_at, wait_for_all
@@ -199,20 +200,18 @@ class Publisher:
     place: none comes twice or overtakes another.
     """
 
-    def __init__(
-        self, servers: KafkaServers, *, client_id: str, timeout_seconds: float, compression: str, max_record_bytes: int
-    ) -> None:
+    def __init__(self, servers: KafkaServers, settings: StreamSettings, *, client_id: str) -> None:
         options = {
             **servers.options(f"{client_id}-publish"),
             "enable_idempotence": True,
-            "request_timeout_ms": int(timeout_seconds * 1000),
-            "compression_type": None if compression == "none" else compression,
+            "request_timeout_ms": int(settings.request_timeout_seconds * 1000),
+            "compression_type": None if settings.compression == "none" else settings.compression,
             "max_batch_size": BATCH_BYTES,
-            "max_request_size": max(max_record_bytes, 2 * BATCH_BYTES),
+            "max_request_size": max(settings.max_record_bytes, 2 * BATCH_BYTES),
         }
         self._producers = Producers(options)
-        self._framing = Framing(BATCH_BYTES, compression, transactional=False)
-        self._timeout_seconds = timeout_seconds
+        self._framing = Framing(BATCH_BYTES, settings.compression, transactional=False)
+        self._timeout_seconds = settings.request_timeout_seconds
         self._lines: dict[tuple[str, int], PartitionLine] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._turn = asyncio.Lock()
