@@ -28,7 +28,8 @@ from shared.runtime.loops import Backoff, Outage
 from shared.runtime.metrics import BUS_LOG_LAG
 from shared.store import Store
 from shared.store.bus.subscriptions import UnreadableSubscriptions
-from shared.stream import Reader, Stream
+from shared.stream import Stream
+from shared.stream.reading import Reader
 
 log = structlog.get_logger(__name__)
 

@@ -25,7 +25,8 @@ from shared.runtime.metrics import FEEDBACK_FLUSH_AGE, FEEDBACK_FLUSHES, FEEDBAC
 from shared.runtime.settings import FeedbackSettings
 from shared.runtime.tracing import root
 from shared.store import Store
-from shared.stream import Chunk, Reader, Stream
+from shared.stream import Stream
+from shared.stream.reading import Chunk, Reader
 
 log = structlog.get_logger(__name__)
 

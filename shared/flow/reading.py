@@ -4,7 +4,7 @@ import asyncio
 
 from shared.domain.errors import Unavailable
 from shared.runtime.loops import Backoff, Outage
-from shared.stream import Chunk, Reader
+from shared.stream.reading import Chunk, Reader
 
 _BACKOFF = Backoff(first_seconds=0.1, cap_seconds=5)
 _FAILURES = 5

@@ -28,7 +28,8 @@ from shared.domain.documents import LogRange
 from shared.domain.errors import Invalid, LaneLost, Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart, Receipt
 from shared.runtime.faults import fault
-from shared.stream import NO_TOPICS, Chunk, LateRecords, Positions, TopicSpec, as_spec, check_keys
+from shared.stream import NO_TOPICS, LateRecords, TopicSpec, as_spec, check_keys
+from shared.stream.reading import Chunk, Positions
 
 _RANGE_AT_ONCE = 2_000
 # Positions have no gaps, but the first records may be gone.

@@ -11,8 +11,9 @@ from aiokafka.structs import TopicPartition
 from msgspec.structs import replace
 
 from shared.domain.documents import LogRange
-from shared.stream import Chunk, Stream
+from shared.stream import Stream
 from shared.stream.local import LocalStream
+from shared.stream.reading import Chunk
 from tests.waiting import until
 
 DAY = timedelta(days=1)

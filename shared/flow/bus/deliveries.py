@@ -37,7 +37,8 @@ from shared.store import Store
 from shared.store.bus.deliveries import LetterRetry
 from shared.store.bus.log import Unwoken
 from shared.store.documents import Page
-from shared.stream import Chunk, Stream
+from shared.stream import Stream
+from shared.stream.reading import Chunk
 
 MOST_RECORDS = 50_000
 """The most records that are read for one delivery; it has at most a fifth as many events."""

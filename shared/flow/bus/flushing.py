@@ -38,7 +38,7 @@ from shared.runtime.tracing import root
 from shared.store import Store
 from shared.store.bus.log import BusFlush, FlushResult, LogPosition, PositionMove
 from shared.store.transactions import OwnSession
-from shared.stream import Chunk
+from shared.stream.reading import Chunk
 
 log = structlog.get_logger(__name__)
 

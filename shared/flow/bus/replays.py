@@ -59,7 +59,8 @@ from shared.store.bus.replays import ReplayFlush
 from shared.store.clock.occurrences import fresh_token
 from shared.store.documents import Page
 from shared.store.transactions import OwnSession
-from shared.stream import Chunk, RangeReader, Stream
+from shared.stream import Stream
+from shared.stream.reading import Chunk, RangeReader
 
 if TYPE_CHECKING:
     from shared.flow.bus.subscriptions import Subscribing

@@ -26,7 +26,7 @@ from shared.domain.documents import LogRange
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart
 from shared.runtime.server_settings import StreamSettings
-from shared.stream import NO_TOPICS, Lane, LateRecords, Positions, RangeReader, Reader, TopicSpec, as_spec
+from shared.stream import NO_TOPICS, Lane, LateRecords, TopicSpec, as_spec
 from shared.stream.kafka.cluster import Cluster
 from shared.stream.kafka.deliveries import TopicDeliverer
 from shared.stream.kafka.lanes import Lanes
@@ -34,6 +34,7 @@ from shared.stream.kafka.ledger import Ledger
 from shared.stream.kafka.publisher import Publisher
 from shared.stream.kafka.reader import find_ranges, open_ranges, open_reader
 from shared.stream.kafka.servers import KafkaServers
+from shared.stream.reading import Positions, RangeReader, Reader
 
 _DEFAULTS = StreamSettings()
 

@@ -15,7 +15,7 @@ from shared.runtime.metrics import LANES
 from shared.runtime.server_settings import StreamSettings
 from shared.stream import Aborted
 from shared.stream.kafka.ledger import entry, group_of
-from shared.stream.kafka.producers import Framing, append, wait_for_all
+from shared.stream.kafka.produce import Framing, append, wait_for_all
 from shared.stream.kafka.servers import KafkaServers, answer_within, stop
 
 _ABORT_SECONDS = 5.0

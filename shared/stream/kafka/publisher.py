@@ -23,7 +23,8 @@ from shared.runtime.cached import Coalescer
 from shared.runtime.server_settings import StreamSettings
 from shared.runtime.tracing import record_headers
 from shared.stream import LateRecords, check_keys
-from shared.stream.kafka.producers import Framing, Pending, Producers, SharedProducer, append, look_at, wait_for_all
+from shared.stream.kafka.produce import Framing, Pending, append, look_at, wait_for_all
+from shared.stream.kafka.producers import Producers, SharedProducer
 from shared.stream.kafka.servers import KafkaServers, answer_within, translate_errors
 
 log = structlog.get_logger(__name__)

@@ -25,10 +25,10 @@ from aiokafka.structs import ConsumerRecord, TopicPartition
 from shared.domain.documents import LogRange
 from shared.domain.errors import Unavailable
 from shared.domain.instants import ms
-from shared.stream import Chunk, Positions
 from shared.stream.kafka.cluster import close, connect
 from shared.stream.kafka.servers import KafkaServers, answer_within, stop, translate_errors
 from shared.stream.kafka.topics import name_of, partition_of, topic_ids
+from shared.stream.reading import Chunk, Positions
 
 _METADATA_SECONDS = 10
 _START_SECONDS = 20
@@ -52,7 +52,7 @@ def _consumer(servers: KafkaServers, client_id: str, **options: Any) -> AIOKafka
 
 
 @asynccontextmanager
-async def _started(
+async def _start(
     consumer: AIOKafkaConsumer, servers: KafkaServers, client_id: str, seconds: float
 ) -> AsyncIterator[AIOKafkaClient]:
     """Start the consumer, and a connection for the ids: fetches that wait for records block the driver's own."""
@@ -86,7 +86,7 @@ async def open_reader(
     seats = _Seats()
     # The driver matches only the beginning of a topic's name.
     consumer.subscribe(pattern=rf"(?:{pattern})\Z", listener=seats)
-    async with _started(consumer, servers, f"{client_id}-reader", _START_SECONDS) as client:
+    async with _start(consumer, servers, f"{client_id}-reader", _START_SECONDS) as client:
         yield KafkaReader(consumer, client, seats, positions)
 
 
@@ -245,7 +245,7 @@ async def _open_ranges(
     servers: KafkaServers, client_id: str, timeout_seconds: float
 ) -> AsyncIterator[tuple[AIOKafkaConsumer, AIOKafkaClient]]:
     consumer = _consumer(servers, client_id, fetch_max_bytes=8 * 2**20, max_partition_fetch_bytes=2**20)
-    async with _started(consumer, servers, client_id, timeout_seconds) as client:
+    async with _start(consumer, servers, client_id, timeout_seconds) as client:
         yield consumer, client
 
 

@@ -8,7 +8,8 @@ from random import Random
 
 from shared.domain.clock.callbacks import Outcome, TopicMessage, Undeliverable
 from shared.domain.documents import LogRange
-from shared.stream import NO_TOPICS, Chunk, LateRecords, Positions, TopicSpec, check_keys
+from shared.stream import NO_TOPICS, LateRecords, TopicSpec, check_keys
+from shared.stream.reading import Chunk, Positions
 from tests.flow.simulated.steps import Gate
 
 PARTITIONS = 2

@@ -22,7 +22,7 @@ from shared.store.bus.cuts import BusCuts, cursor_codec, delivery_codec
 from shared.store.bus.log import BusFlush, BusFlushes, FlushResult, _document
 from shared.store.bus.topics import read_registry
 from shared.store.bus.wake_ups import HandedWakeUp, WakeUps, wake_up_id
-from shared.stream import Reader
+from shared.stream.reading import Reader
 
 _flush = BusFlushes.flush
 _read_heads = BusCuts.read_heads

@@ -11,7 +11,8 @@ from shared.domain.clock.callbacks import Outcome, TopicMessage, Undeliverable
 from shared.domain.documents import LogRange
 from shared.domain.errors import LaneLost, Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart
-from shared.stream import NO_TOPICS, Aborted, Chunk, LateRecords, Positions, RangeReader, TopicSpec, check_keys
+from shared.stream import NO_TOPICS, Aborted, LateRecords, TopicSpec, check_keys
+from shared.stream.reading import Chunk, Positions, RangeReader
 from tests.flow.push_model.transactions import Content, Fenced, Kafka, Marker, Sent
 from tests.flow.simulated.steps import AtOnce, Gate
 

@@ -25,11 +25,12 @@ from shared.domain.push.feedback import MAX_KEYS
 from shared.runtime.metrics import FEEDBACK_RECORDS
 from shared.runtime.settings import FeedbackSettings
 from shared.store import Store
-from shared.stream import Chunk, Stream
+from shared.stream import Stream
 from shared.stream.kafka import KafkaStream
 from shared.stream.kafka.servers import KafkaServers
 from shared.stream.kafka.topics import topic_ids
 from shared.stream.local import LocalStream
+from shared.stream.reading import Chunk
 from tests.broker.proxy import SilencableProxy
 from tests.samples import sample
 from tests.stack import Endpoints
