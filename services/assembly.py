@@ -4,7 +4,6 @@ import os
 import socket
 from collections.abc import Sequence
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import structlog
@@ -18,10 +17,10 @@ from shared.runtime.health import ProcessHealth
 from shared.runtime.http_protocol import Limits
 from shared.runtime.lifecycle import Closing, Component, LoopWatch
 from shared.runtime.metrics import BUILD_INFO
+from shared.runtime.readings import program_version
 from shared.runtime.serving import HttpServer, affordable_connections
 from shared.runtime.tls import server_context
 from shared.runtime.tracing import switch_on
-from shared.runtime.version import program_version
 
 if TYPE_CHECKING:  # the API and the worker are imported by the process that is one
     from services.api.app import Application
@@ -89,7 +88,7 @@ def tracers(capabilities: Capabilities) -> list[Component]:
     resource = {
         "service.namespace": "carillon",
         "service.name": f"carillon-{capabilities.service}",
-        "service.version": version("carillon"),
+        "service.version": program_version(),
         "service.instance.id": f"{socket.gethostname()}/{os.getpid()}",
     }
     switch_off = switch_on(capabilities.settings.tracing, resource)

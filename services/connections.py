@@ -19,11 +19,13 @@ from shared.broker import Broker
 from shared.domain.errors import Invalid
 from shared.domain.push.records import topic_pattern
 from shared.flow.time import DatabaseTime
-from shared.outgoing import LateOutgoing, Outgoing, OwnApi
+from shared.outgoing import LateOutgoing, Outgoing
 from shared.outgoing.checks import CheckUrl, check_url
+from shared.outgoing.guard import OwnApi
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.measured import measure_calls
-from shared.runtime.settings import BlobSettings, Settings, TlsSettings
+from shared.runtime.server_settings import BlobSettings, TlsSettings
+from shared.runtime.settings import Settings
 from shared.store import Store
 from shared.stream import Stream
 
@@ -244,22 +246,15 @@ def _stream(settings: Settings, name: str) -> Stream:
     match _scheme(stream.url, field="stream.url"):
         case "kafka" | "kafka+ssl":
             from shared.stream.kafka import KafkaStream
+            from shared.stream.kafka.servers import KafkaServers
 
-            return KafkaStream.open(
-                stream.url,
-                tls=settings.tls,
+            return KafkaStream(
+                KafkaServers.read(stream.url, settings.tls),
+                stream,
                 client_id=name.replace(" ", "-").replace("/", "-"),
                 lanes=lanes,
-                ledger_topic=stream.ledger_topic,
-                ledger_partitions=stream.ledger_partitions,
                 push_topics=topic_pattern(stream.topic_template),
-                replication_factor=stream.replication_factor,
-                marker_retention_days=stream.marker_retention_days,
-                transaction_timeout_seconds=stream.transaction_timeout_seconds,
-                request_timeout_seconds=stream.request_timeout_seconds,
                 deliver_timeout_seconds=min(stream.request_timeout_seconds, settings.scheduler.answer_seconds),
-                compression=stream.compression,
-                max_record_bytes=stream.max_record_bytes,
             )
         case "local":
             from shared.stream.local import LocalStream

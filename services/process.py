@@ -17,8 +17,8 @@ from shared.domain.time_zones import RELEASE
 from shared.runtime import health, lifecycle, logs
 from shared.runtime.lifecycle import Background, Checked, Component, run
 from shared.runtime.loops import pause
+from shared.runtime.readings import program_version
 from shared.runtime.settings import Settings
-from shared.runtime.version import program_version
 from shared.store.database import Schema
 
 log = structlog.get_logger(__name__)

@@ -22,7 +22,7 @@ from contextlib import aclosing
 from typing import Protocol
 
 from shared.domain.audience.audiences import File
-from shared.runtime.late import Late
+from shared.runtime.cached import Late
 
 CHUNK_BYTES = 2**20
 

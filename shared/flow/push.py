@@ -21,7 +21,7 @@ from shared.domain.jobs.templates import check_filled
 from shared.domain.push.records import SERVICES, fitting_records, topic_name
 from shared.flow.jobs.kinds import JobKind, Written
 from shared.runtime.clock import Clock
-from shared.runtime.settings import StreamSettings
+from shared.runtime.server_settings import StreamSettings
 from shared.store import Store
 from shared.stream import Stream
 

@@ -29,7 +29,8 @@ from shared.broker.rabbitmq.management import RabbitInspection
 from shared.domain.errors import Denied, NotFound, Unavailable
 from shared.domain.push.records import topic_pattern
 from shared.runtime.bus_settings import BusSettings
-from shared.runtime.settings import Settings, StreamSettings
+from shared.runtime.server_settings import StreamSettings
+from shared.runtime.settings import Settings
 from shared.stream.kafka import KafkaStream
 from shared.stream.kafka.cluster import (
     CLEANUP,
@@ -224,7 +225,7 @@ async def check_transactions(given: Given) -> Answer:
     ledger, seconds = given.settings.stream.ledger_topic, given.settings.stream.transaction_timeout_seconds
     if not await _read_topics(given, [ledger], []):
         return ()  # the question of topics says so
-    await _stream(given).try_transaction(ledger_topic=ledger, timeout_seconds=seconds)
+    await _stream(given).inspection.try_transaction(seconds)
     return well("one was begun, and aborted")
 
 

@@ -35,7 +35,8 @@ from shared.flow.jobs.moves import JobFlow
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
 from shared.runtime.metrics import LANES_LOST, RECOVERIES
-from shared.runtime.settings import StreamSettings, WorkerSettings
+from shared.runtime.server_settings import StreamSettings
+from shared.runtime.settings import WorkerSettings
 from shared.runtime.tracing import span, trace_calls
 from shared.store import Store
 from shared.stream import Aborted, Lane, Stream

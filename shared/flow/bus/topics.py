@@ -28,10 +28,10 @@ from shared.domain.bus.folding import Collectors
 from shared.domain.documents import LogEnds
 from shared.domain.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
 from shared.domain.instants import ms
+from shared.runtime.bus_settings import BusSettings
 from shared.runtime.cached import LINGER_SECONDS, Coalescer
 from shared.runtime.faults import fault
 from shared.runtime.metrics import BUS_EVENT_BYTES, BUS_EVENTS_PUBLISHED, BUS_UNREADABLE, BoundedLabels
-from shared.runtime.settings import BusSettings
 from shared.store import Store
 from shared.store.bus.subscriptions import UnreadableSubscriptions
 from shared.store.bus.topics import TopicSubscribed

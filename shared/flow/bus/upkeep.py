@@ -24,9 +24,9 @@ from shared.domain.bus.deliveries import DeathReason
 from shared.domain.bus.notices import OLDEST_MAIL
 from shared.domain.bus.subscriptions import EventSubscription
 from shared.flow.time import DatabaseTime
+from shared.runtime.bus_settings import BusSettings
 from shared.runtime.loops import Swept, repeat
 from shared.runtime.metrics import BUS_EVENTS_LOST, OTHER, BoundedLabels
-from shared.runtime.settings import BusSettings
 from shared.store import Store
 
 log = structlog.get_logger(__name__)

@@ -25,7 +25,7 @@ from shared.flow.jobs.retention import JobRemains
 from shared.flow.time import DatabaseTime
 from shared.runtime.faults import fault
 from shared.runtime.loops import Swept, repeat
-from shared.runtime.settings import ProviderSettings
+from shared.runtime.server_settings import ProviderSettings
 from shared.store import Store
 from shared.store.messages.kept_ledgers import KeptJob
 

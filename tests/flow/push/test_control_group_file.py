@@ -17,7 +17,7 @@ from shared.domain.jobs.jobs import STOPPABLE, Job, JobStatus
 from shared.flow.jobs.finish import Breaker, Finish
 from shared.flow.jobs.kinds import JobKinds
 from shared.flow.push import ControlGroupFile, PushKind
-from shared.runtime.settings import StreamSettings
+from shared.runtime.server_settings import StreamSettings
 from shared.store import Store
 from shared.stream import Stream
 from tests.blobs.answers import answering, refusal

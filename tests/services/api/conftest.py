@@ -26,12 +26,12 @@ from shared.domain.accounts.apps import App
 from shared.flow.clock.schedules import ScheduleFlow
 from shared.flow.jobs.moves import JobFlow
 from shared.flow.time import DatabaseTime
-from shared.outgoing import OwnApi
 from shared.outgoing.client import HttpOutgoing
+from shared.outgoing.guard import OwnApi
 from shared.providers.mail import Mail
 from shared.runtime.bus_settings import BusSettings
-from shared.runtime.server_settings import Section
-from shared.runtime.settings import ApiSettings, BlobSettings, CallbackSettings, ProviderSettings, Settings
+from shared.runtime.server_settings import BlobSettings, ProviderSettings, Section
+from shared.runtime.settings import ApiSettings, CallbackSettings, Settings
 from shared.secrets import fresh_key
 from shared.store import Store
 from shared.stream.local import LocalStream

@@ -14,7 +14,7 @@ from services.connections import Capabilities
 from services.parts import Parts
 from services.parts.messages.common import MessagesPart
 from shared.flow.messages.credentials import CredentialFlow
-from shared.runtime.settings import ProviderSettings
+from shared.runtime.server_settings import ProviderSettings
 from shared.secrets import fresh_key
 from tests.providers.accounts import LOOPBACK, WHSEC
 from tests.providers.fakes import FakeProcess, fake_process

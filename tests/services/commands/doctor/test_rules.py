@@ -25,10 +25,11 @@ from shared.domain.messages.credentials import Credential
 from shared.flow.bus.subscriptions import seal_secret
 from shared.runtime.bus_settings import BusSettings
 from shared.runtime.configuration import load
-from shared.runtime.settings import ApiSettings, StreamSettings
+from shared.runtime.server_settings import StreamSettings
+from shared.runtime.settings import ApiSettings
 from shared.secrets import KeyRing, fresh_key
 from shared.store.database import Grants, Membership, StoreInspection, find_allowed
-from shared.stream.kafka.cluster import KafkaInspection, TopicFacts
+from shared.stream.kafka.cluster import Cluster, TopicFacts
 from tests.store.bus.made_subscriptions import NOON, made
 
 LOG, SERVERS = "carillon.bus", "k1:9092,k2:9092"
@@ -129,7 +130,7 @@ def test_rights_count_that_hold_for_the_whole_database() -> None:
 
 
 async def test_brokers_that_are_too_old() -> None:
-    class Old(KafkaInspection):
+    class Old(Cluster):
         async def find_brokers(self) -> dict[int, bool]:
             return {1: False, 2: True, 3: True}
 
