@@ -16,7 +16,7 @@ from services.worker.jobs.cutting import DistinctCuts, FileCuts, PlannedBatch, T
 from shared.audience import DEVICES_AT_ONCE, Audience, DividedUsers
 from shared.audience.recipient_tables import RecipientTables
 from shared.blobs import Blobs
-from shared.domain.audience.audiences import BEGINNING, ByteRange, DeviceList, File, KeyRange, PushTable
+from shared.domain.audience.audiences import BEGINNING, ByteRange, File, KeyRange, PushTable
 from shared.domain.audience.columns import NamedColumns
 from shared.domain.audience.csv_cuts import users_in
 from shared.domain.audience.zones import REST, describe_rest
@@ -139,7 +139,7 @@ class Divider:
             yield find_devices(after, divided.keys, zone_rules(job), last=last)
 
     async def _walk_file(self, job: Job, plan_id: str, cut: int, file: File) -> AsyncGenerator[FoundDevices | None]:
-        async with aclosing(self._file_cuts.pages(plan_id, cut, zone="")) as pages:
+        async with aclosing(self._file_cuts.pages(plan_id, cut)) as pages:
             async for page in pages:
                 ranges = [batch.range for batch in page if isinstance(batch.range, ByteRange)]
                 cut += len(ranges)
@@ -214,8 +214,7 @@ class Cuts:
         """The batches behind the last one, a page at a time; an empty page means that reading goes on. Raises
         `Invalid`."""
         first = 0 if last is None else last.ordinal + 1
-        # A plan that a worker of an earlier version began continues in that version's way.
-        if job.divided and (last is None or isinstance(last.range, DeviceList)):
+        if job.divided:
             return self._zones.pages(job, first, size)
         match job.plan.source:
             case PushTable(highest):
@@ -226,7 +225,7 @@ class Cuts:
                 tables = self._tables if named is None else self._named_tables
                 return tables.pages(job, highest, keys, size)
             case File():
-                return self._files.pages(job.file_plan_id, first, zone=job.zone, named=named)
+                return self._files.pages(job.file_plan_id, first, named=named)
             case None:
                 raise AssertionError("a plan is begun before it is cut")
             case source:
