@@ -74,11 +74,6 @@ async def verify(parts: Parts) -> None:
     await parts.capabilities.stream.verify(parts.stream_topics)
 
 
-async def find_faults(parts: Parts) -> list[str]:
-    """A sentence for each thing that an operator should correct."""
-    return [sentence for part in parts for sentence in await part.find_faults()]
-
-
 async def take_up(parts: Parts) -> None:
     """Find all unfinished work at once (`Part.take_up`)."""
     for part in parts:

@@ -104,8 +104,6 @@ async def serve(settings: Settings, announce: Announce) -> int:
             try:
                 parts = Parts(capabilities)
                 await assembly.set_up(parts)
-                for sentence in await assembly.find_faults(parts):
-                    log.warning(sentence)
                 await assembly.take_up(parts)
             except BaseException:
                 await capabilities.close()
