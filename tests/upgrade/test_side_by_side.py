@@ -17,7 +17,7 @@ from tests.waiting import until
 
 __all__ = ["house"]
 
-pytestmark = [pytest.mark.chaos, pytest.mark.native]
+pytestmark = [pytest.mark.upgrade, pytest.mark.native]
 
 DEVICES = 6_000
 
