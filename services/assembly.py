@@ -72,11 +72,6 @@ async def verify(parts: Parts) -> None:
     await parts.capabilities.stream.verify(parts.stream_topics)
 
 
-async def find_faults(parts: Parts) -> list[str]:
-    """A sentence for each thing that an operator should correct."""
-    return [sentence for part in parts for sentence in await part.find_faults()]
-
-
 def connections_closer(capabilities: Capabilities) -> Component:
     """The component that closes connections after all others have stopped."""
     return Closing("connections", capabilities.close)

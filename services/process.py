@@ -107,14 +107,12 @@ def build(capabilities: Capabilities, services: Sequence[str], known: health.Pro
 
 
 async def set_up(settings: Settings) -> int:
-    """Make what is missing, and print what an operator should correct."""
+    """Make what is missing."""
     capabilities = Capabilities(settings, service="init")
     try:
         parts = Parts(capabilities, ["worker"])  # the queues are those of its stages
         await assembly.set_up(parts)
         await assembly.verify(parts)
-        for sentence in await assembly.find_faults(parts):
-            click.echo(sentence, err=True)
     finally:
         await capabilities.close()
     click.echo("Everything is in place.")

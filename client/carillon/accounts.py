@@ -162,8 +162,7 @@ class Token(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tru
 
 class StoredToken(CreatedAt, frozen=True, kw_only=True, rename="camel"):
     """A token without its secret. `last_used_at` is known to the minute, `None` where it was never used. The secret
-    before the last rotation is good until `previous_until`. One with the `scope` `bus` opens the bus alone. Servers of
-    0.1 tell none of these, no namespace and no `roles`."""
+    before the last rotation is good until `previous_until`. One with the `scope` `bus` opens the bus alone."""
 
     id: str
     name: str

@@ -1,6 +1,5 @@
 """Push jobs to be made, jobs as they are stored, their previews, and the batches that they are sent in."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
@@ -44,14 +43,10 @@ class PushJob(Struct, frozen=True, kw_only=True):
     past_time_strategy: Literal["", "skip", "nextDay"] = ""
     name: str = ""
     id: str = ""
-    templates: Sequence[str] = ()
-    """The old name of `template`."""
 
     def __post_init__(self) -> None:
-        if bool(self.template) == bool(self.templates):
+        if not self.template:
             raise ValueError('a push job needs a template: template="welcome", or a list of names')
-        if self.templates:
-            warnings.warn("PushJob takes template=, the new name of templates=", DeprecationWarning, stacklevel=2)
         # As JSON, what is no number would be null, and nobody would be held out.
         if not 0 <= self.control_group < 1:
             raise ValueError(f"control_group is at least 0 and less than 1, not {self.control_group!r}")
@@ -59,7 +54,7 @@ class PushJob(Struct, frozen=True, kw_only=True):
 
     def query(self) -> Mapping[str, str]:
         """The query beside the body."""
-        return {"template": join_names(self.template or self.templates)}
+        return {"template": join_names(self.template)}
 
     def encoded(self) -> bytes:
         """The body of a request."""
@@ -107,12 +102,12 @@ class EventDoer(Struct, frozen=True, kw_only=True):
 
 
 class JobEvent(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A step of a stage. `by` is `None` where a server of 0.1 has written it."""
+    """A step of a stage, and who did it."""
 
     message: str
     state: str
     created_at_ns: int = field(name="createdAt")
-    by: EventDoer | None = None
+    by: EventDoer
 
     created_at = Instant("When it happened.")
 
@@ -127,12 +122,11 @@ class JobStage(Struct, frozen=True, kw_only=True):
 class StoredJob(Short, frozen=True, kw_only=True, rename="camel"):
     """A push job and its progress: `completed_tokens` of `total_tokens` devices, which are `sent`, `failed`, `skipped`
     or `held_out`; `unknown` counts users of a file who have no device. `rate` is in devices a second. `state` is
-    `scheduled`, `running`, `paused`, `circuitbreak`, `stopped`, `failed`, `expired` or `completed`; servers of 0.1 do
-    not tell it. A job is `failed` that Carillon stopped, and `expired` if its `expires_at` came before all was sent;
-    `failure` then says why. `name` is that of its maker, or the template's; `kind` is `push`, `mail`, `sms`, or that of
-    an account for other recipients; `states` counts the zones of a `grouped` one. `status` is `paused`,
-    `circuitbreak`, `stopped` (a failed job too) or empty. The `stages` tell what happened; in lists
-    they and the `context` are left empty.
+    `scheduled`, `running`, `paused`, `circuitbreak`, `stopped`, `failed`, `expired` or `completed`. A job is `failed`
+    that Carillon stopped, and `expired` if its `expires_at` came before all was sent; `failure` then says why. `name`
+    is that of its maker, or the template's; `kind` is `push`, `mail`, `sms`, or that of an account for other
+    recipients; `states` counts the zones of a `grouped` one. `status` is `paused`, `circuitbreak`, `stopped` (a failed
+    job too) or empty. The `stages` tell what happened; in lists they and the `context` are left empty.
 
     The jobs of a localized push have its `group_id`, and a `zone` each. `zones`, all of them from west to east, are
     only in the answer to start, as are `warnings` of probable mistakes. `control_group_csv_path` is the file of those
@@ -180,9 +174,9 @@ class StoredJob(Short, frozen=True, kw_only=True, rename="camel"):
     updated_at_ns: int = field(name="updatedAt")
     status_events: tuple[JobStage, ...] | None = None
     app: App | None = None
-    state: str = ""
-    name: str = ""
-    kind: str = ""
+    state: str
+    name: str
+    kind: str
     states: dict[str, int] = field(default_factory=dict)
     credential_id: str = ""
     options: dict[str, Any] | None = None
@@ -194,9 +188,7 @@ class StoredJob(Short, frozen=True, kw_only=True, rename="camel"):
     @property
     def ended(self) -> bool:
         """Whether nothing more is sent. A job with messages may be retried."""
-        if self.state:
-            return self.state in {"completed", "stopped", "failed", "expired"}
-        return self.status == "stopped" or self.completed_at_ns != 0
+        return self.state in {"completed", "stopped", "failed", "expired"}
 
     starts_at = Instant("When it was to start; `None`: at once.")
     expires_at = Instant("When what is left of it is dropped.")

@@ -12,7 +12,6 @@ from services.cli.job_shape import (
     format_rate,
     group_fields,
     job_fields,
-    name_of,
     start_column,
     state_of,
     state_of_group,
@@ -227,7 +226,7 @@ def watch_job(session: Session, app_id: str, job_id: str) -> None:
         # Running calls are still answered after a job is held or stopped.
         is_calling = bool(job["messages"]["sending"]) if job.get("messages") else False
         return Glance(
-            title=name_of(job),
+            title=job["name"],
             state="planning" if state == "running" and not job["totalTokens"] else state,
             done=job["completedTokens"],
             total=job["totalTokens"],
@@ -252,7 +251,7 @@ def watch_group(session: Session, app_id: str, group_id: str) -> None:
         kind, zones = ("zones", group["zones"]) if found is None else ("zones with devices", found)
         done = sum(state_of(zone) in ENDED | BAD for zone in zones)
         return Glance(
-            title=name_of(group),
+            title=group["name"],
             state=state_of_group(group),
             done=group["completedTokens"],
             total=group["totalTokens"],

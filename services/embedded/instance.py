@@ -96,8 +96,6 @@ async def serve(settings: Settings, announce: Announce) -> int:
             try:
                 parts = Parts(capabilities)
                 await assembly.set_up(parts)
-                for sentence in await assembly.find_faults(parts):
-                    log.warning(sentence)
                 for part in parts:
                     await part.take_up()
             except BaseException:

@@ -104,10 +104,6 @@ class Part:
         """Find all unfinished work at once. Only for the start of a store's only process: no other process works, so no
         patience is needed."""
 
-    async def find_faults(self) -> Sequence[str]:
-        """A sentence for each thing in the store that an operator should correct."""
-        return ()
-
 
 class Parts:
     """The parts of one process, which find each other here. `processes` may name several that run in one; `None`:

@@ -41,8 +41,7 @@ async def top_up(url: str, table: str, count: int) -> int:
             rows = _devices(first, min(first + AT_ONCE - 1, count))
             await connection.copy_records_to_table(table, records=rows, columns=COLUMNS)
         if present < count:
-            # The next row without a seq_id continues. A table of an earlier version has no sequence: then this does
-            # nothing.
+            # The next row without a seq_id continues.
             set_next = "SELECT setval(pg_get_serial_sequence($1, 'seq_id'), $2)"
             await connection.execute(set_next, quote_name(table), count)
             await connection.execute(f"ANALYZE {quote_name(table)}")

@@ -182,10 +182,9 @@ def shared_key(table: Table) -> str:
     return f"SELECT {KEY} FROM {quote_name(table.name)} WHERE {among} GROUP BY {KEY} HAVING count(*) > 1 LIMIT 1"
 
 
-def of_users(table: Table, conditions: Sequence[Condition]) -> str:
+def of_users(table: Table) -> str:
     """At most $2 devices of the users in $1, in the order of their keys, with their zones."""
-    kept = _all_clauses(table, conditions, first=3)
-    return _in_columns(f"{_rows_of_users(table)} AND {kept} ORDER BY {KEY} LIMIT $2::bigint", _TEXTS_AND_ZONE)
+    return _in_columns(f"{_rows_of_users(table)} ORDER BY {KEY} LIMIT $2::bigint", _TEXTS_AND_ZONE)
 
 
 def cut(table: Table, conditions: Sequence[Condition]) -> str:
@@ -281,8 +280,7 @@ def _clause(condition: Condition, column_type: str, number: int) -> str:
         return f"{_fold(f'{column}::text')} {operator} {every}({values})"
     if len(condition.values) == 1:
         return f"{column} {operator} ${number}::text::{column_type}"
-    compared = f"{column} {operator} {every}(${number}::text[]::{column_type}[])"
-    return f"({column} IS NULL OR {compared})" if condition.or_null else compared
+    return f"{column} {operator} {every}(${number}::text[]::{column_type}[])"
 
 
 def arguments(conditions: Sequence[Condition]) -> list[str | list[str]]:

@@ -31,7 +31,7 @@ class Delivery(Protocol):
     body: bytes
     redelivered: bool
     waited_seconds: float | None
-    """From publishing to the first delivery. `None` for a repeated delivery or a message of an earlier release."""
+    """From publishing to the first delivery. `None` for a repeated delivery."""
 
     async def ack(self) -> None:
         """Forget the message: its work is done, or cannot be done."""

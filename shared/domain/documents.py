@@ -41,7 +41,7 @@ def source_of(table: Mapping[AnyStatus, frozenset[AnyStatus]], source: AnyStatus
     return source
 
 
-VERSION = 2  # 0.1.0 wrote 1
+VERSION = 2
 OLDEST = 1
 
 

@@ -39,7 +39,7 @@ class IdempotencyKeys(Aggregate):
         try:
             found = await self._keys.find_one_and_update(
                 {"_id": used.key, "digest": used.digest},
-                {"$currentDate": {"used_at": True}, "$setOnInsert": {"at": at, "made": made, "whole": used.whole}},
+                {"$currentDate": {"used_at": True}, "$setOnInsert": {"at": at, "made": made}},
                 upsert=True,
                 return_document=ReturnDocument.AFTER,
             )
@@ -64,8 +64,7 @@ class IdempotencyKeys(Aggregate):
 
     async def replace_made(self, key: str, made: str, *, before: str) -> bool:
         """Replace `before` by `made`; `False` if `made` has changed since."""
-        # A missing field equals null.
-        query = {"_id": key, "made": {"$in": [before] if before else ["", None]}}
+        query = {"_id": key, "made": before}
         return (await self._keys.update_one(query, {"$set": {"made": made}})).matched_count == 1
 
     async def forget(self, *, before: datetime, limit: int) -> int:
@@ -73,11 +72,11 @@ class IdempotencyKeys(Aggregate):
 
 
 def _identity(document: Document) -> Idempotency:
-    return Idempotency(document["_id"], document["digest"], whole=document.get("whole", ""))
+    return Idempotency(document["_id"], document["digest"])
 
 
 def _value(document: Document) -> FirstUse:
-    return FirstUse(document["at"], document.get("made", ""))
+    return FirstUse(document["at"], document["made"])
 
 
 class Imports(Aggregate):

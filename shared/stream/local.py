@@ -69,20 +69,14 @@ def _range_chunk(log: sqlite3.Connection, partition: str, left: LogRange, *, is_
 _SCHEMA = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
-CREATE TABLE IF NOT EXISTS topics (name TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS records (topic TEXT, position INTEGER, value BLOB, PRIMARY KEY (topic, position))
-WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS receipts (batch TEXT PRIMARY KEY, lane TEXT, receipt TEXT, part INTEGER DEFAULT 1,
+CREATE TABLE IF NOT EXISTS topics (name TEXT PRIMARY KEY, keep_seconds REAL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS records (topic TEXT, position INTEGER, value BLOB, appended_at REAL,
+                                    PRIMARY KEY (topic, position)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS receipts (batch TEXT PRIMARY KEY, lane TEXT, receipt TEXT, part INTEGER,
                                      next INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS fenced (lane TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS log (id TEXT PRIMARY KEY) WITHOUT ROWID;
 """
-# Columns that the first version lacked.
-_NEW_COLUMNS = {
-    "receipts": ("part INTEGER DEFAULT 1", "next INTEGER"),
-    "topics": ("keep_seconds REAL",),
-    "records": ("appended_at REAL",),
-}
 # Only the part that follows the last one may be written.
 _NEXT_PART = """
 INSERT INTO receipts (batch, lane, receipt, part, next) VALUES (?, ?, ?, ?, ?)
@@ -225,7 +219,6 @@ class LocalStream:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(self._path, check_same_thread=False, isolation_level="IMMEDIATE")
             self._connection.executescript(_SCHEMA)
-            _add_columns(self._connection)
             with self._connection as log:
                 log.execute("INSERT INTO log SELECT ? WHERE NOT EXISTS (SELECT 1 FROM log)", (secrets.token_hex(12),))
         with self._connection as log:
@@ -305,14 +298,6 @@ def _read_span(log: sqlite3.Connection, topic: str) -> Mapping[str, tuple[int, i
     query = "SELECT MIN(position), MAX(position) FROM records WHERE topic = ?"
     first, last = log.execute(query, (topic,)).fetchone()
     return {f"{topic}/0": (0, 0) if last is None else (first, last + 1)}
-
-
-def _add_columns(log: sqlite3.Connection) -> None:
-    for table, columns in _NEW_COLUMNS.items():
-        present = {row[1] for row in log.execute(f"PRAGMA table_info({table})")}
-        for column in columns:
-            if column.split()[0] not in present:
-                log.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
 
 
 def _read_id(log: sqlite3.Connection) -> str:

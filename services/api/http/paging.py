@@ -177,7 +177,7 @@ def read_key(keys: list[str], *, namespace: str, same: Sameness) -> Idempotency 
         rule = f"one value of 1 to {KEY_CHARACTERS} printable ASCII characters"
         raise Invalid(f"Idempotency-Key must be {rule}", field="Idempotency-Key", value=key)
     about, query, body = same
-    digest = hashlib.sha256(b"\0".join([about.encode(), query.encode("utf-8", "replace"), body])).hexdigest()
     if len(body) > _READ_BYTES:
-        return Idempotency(f"{namespace}/{key}", digest)
-    return identify(f"{namespace}/{key}", digest, f"{about}?{query}", body)
+        came = b"\0".join([about.encode(), query.encode("utf-8", "replace"), body])
+        return Idempotency(f"{namespace}/{key}", hashlib.sha256(came).hexdigest())
+    return identify(f"{namespace}/{key}", f"{about}?{query}", body)

@@ -77,14 +77,14 @@ class DoerView(Struct, frozen=True, kw_only=True):
 
 
 class JobEvent(Struct, frozen=True, kw_only=True):
-    """One step of a stage. `by` is `null` where a process of release 0.1.0 has written it."""
+    """One step of a stage."""
 
     id: str
     message: str
     statusID: str  # noqa: N815 - Marathon's spelling
     state: str
     createdAt: int  # noqa: N815
-    by: DoerView | None
+    by: DoerView
 
 
 class StatusEvent(Struct, frozen=True, kw_only=True):
@@ -338,7 +338,7 @@ def _status_events(job: Job) -> list[StatusEvent]:
                     statusID=stage_id,
                     state=event.state.value,
                     createdAt=event.at,
-                    by=None if event.by is None else DoerView(kind=event.by.kind, name=event.by.name),
+                    by=DoerView(kind=event.by.kind, name=event.by.name),
                 )
                 for number, event in enumerate(events)
             ],

@@ -215,7 +215,7 @@ class RatePointView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class RateView(Struct, frozen=True):
-    """How fast a job went: at most 120 points of like length. It is empty for a job that was closed by 0.1.0."""
+    """How fast a job went: at most 120 points of like length. It is empty for a job that was closed at once."""
 
     points: list[RatePointView]
 

@@ -1,6 +1,6 @@
 """The part of accounts that several processes share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 
 from services.parts import Check, Part
@@ -28,11 +28,3 @@ class AccountsPart(Part):
 
     def checks(self, process: str) -> Mapping[str, Check]:
         return {"mongodb": self.store.ping}
-
-    async def find_faults(self) -> Sequence[str]:
-        return [
-            f"{len(apps)} apps are called {apps[0].name}, but for case: "
-            f"{', '.join(app.id for app in apps)}. They share push tables, and so each reaches the others' users; "
-            "an admin should rename all but one."
-            for apps in await self.store.apps.find_clashing()
-        ]

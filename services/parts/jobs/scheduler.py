@@ -17,7 +17,6 @@ from shared.runtime.loops import Periodic
 _AT_LATEST = 10
 # A round is a little shorter than the time between two searches, which varies, so that each search finds its round.
 _ROUND = 0.8
-_PLACED_AT_ONCE = 1_000
 
 
 class JobsScheduler(Part):
@@ -49,16 +48,11 @@ class JobsScheduler(Part):
             Periodic(
                 "deleted jobs", self.parts.of(JobsPart).removal.run_once, interval_seconds=chosen.retention_seconds
             ),
-            Periodic("places of jobs", self._place_jobs, interval_seconds=chosen.retention_seconds),
         )
 
     async def take_up(self) -> None:
         none = timedelta(0)
         await self._upkeep(UpkeepPatience(none, none, none)).run_once()
-
-    async def _place_jobs(self) -> None:
-        """Add jobs of release 0.1.0 to the lists of jobs."""
-        await self.store.job_lists.place_missing(_PLACED_AT_ONCE)
 
     def _upkeep(self, patience: UpkeepPatience, turns: ShardTurns | None = None) -> Upkeep:
         jobs, broker = self.parts.of(JobsPart), self.capabilities.broker

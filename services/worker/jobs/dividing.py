@@ -16,7 +16,7 @@ from services.worker.jobs.cutting import DistinctCuts, FileCuts, PlannedBatch, T
 from shared.audience import DEVICES_AT_ONCE, Audience, DividedUsers
 from shared.audience.recipient_tables import RecipientTables
 from shared.blobs import Blobs
-from shared.domain.audience.audiences import BEGINNING, ByteRange, DeviceList, File, KeyRange, PushTable
+from shared.domain.audience.audiences import BEGINNING, ByteRange, File, KeyRange, PushTable
 from shared.domain.audience.columns import NamedColumns
 from shared.domain.audience.csv_cuts import users_in
 from shared.domain.audience.zones import REST, describe_rest
@@ -204,8 +204,7 @@ class Cuts:
         """The batches behind the last one, a page at a time; an empty page means that reading goes on. Raises
         `Invalid`."""
         first = 0 if last is None else last.ordinal + 1
-        # A plan that a worker of an earlier version began continues in that version's way.
-        if job.divided and (last is None or isinstance(last.range, DeviceList)):
+        if job.divided:
             return self._zones.pages(job, first, size)
         match job.plan.source:
             case PushTable(highest):
@@ -216,7 +215,7 @@ class Cuts:
                 tables = self._tables if named is None else self._named_tables
                 return tables.pages(job, highest, keys, size)
             case File():
-                return self._files.pages(job.file_plan_id, first, zone=job.zone, named=named)
+                return self._files.pages(job.file_plan_id, first, named=named)
             case None:
                 raise AssertionError("a plan is begun before it is cut")
             case source:

@@ -239,7 +239,7 @@ async def screen(
             locale="" if locale == own_locale else locale,
         )
         prepared = Prepared(message, {}, row.entry is not None, spelled)
-        # A redacted entry has lost it, and former versions had other forms.
+        # A redacted entry has lost it, and a malformed one is stored as it was spelled.
         if message.to not in ("", spelled) and read(message.to) != address:
             screened.rejected.append(_reject(prepared, Reason.ADDRESS_CHANGED, "", now))
         elif isinstance(address, Malformed):

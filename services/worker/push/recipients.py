@@ -14,7 +14,6 @@ from shared.blobs import Blobs
 from shared.domain.audience.audiences import ByteRange, DeviceList, File, KeyRange
 from shared.domain.audience.csv_cuts import users_in
 from shared.domain.audience.devices import NOBODY, Devices
-from shared.domain.audience.zones import is_in_zone_of_0_1
 from shared.domain.errors import Invalid
 from shared.domain.jobs.batches import OTHER, Batch, BatchPart, Receipt, part_limit
 from shared.domain.jobs.jobs import Job, job_key
@@ -65,7 +64,7 @@ class RecipientReader:
     async def _read_table(self, job: Job, batch: Batch, keys: KeyRange, most: int) -> Recipients:
         limit = part_limit(batch, most)
         rest = keys if batch.next is None else replace(keys, after=batch.next)
-        devices = await self._audience.read(job.table, job.filters, rest, zone=job.zone, limit=limit)
+        devices = await self._audience.read(job.table, job.filters, rest, limit=limit)
         return _as_part(batch, devices, limit, upto=keys.upto)
 
     async def _read_list(self, job: Job, batch: Batch, devices: DeviceList, most: int) -> Recipients:
@@ -86,21 +85,14 @@ class RecipientReader:
         following = dealt_with if dealt_with < len(users) else None
         if devices is None:
             return Recipients(NOBODY, (), Receipt(failed=1, reasons={TOO_MANY_DEVICES: 1}), following)
-        unknown = len(taken) - len(set(devices.users)) if job.counts_unknown else 0
-        if job.zone and job.counts_unknown:
-            devices = devices.pick([is_in_zone_of_0_1(zone.decode(), job.zone) for zone in devices.zones])
-        return Recipients(devices, (), Receipt(unknown=unknown), following)
+        return Recipients(devices, (), Receipt(unknown=len(taken) - len(set(devices.users))), following)
 
     async def _read_first(self, job: Job, users: Sequence[str], most: int) -> tuple[Sequence[str], Devices | None]:
         """As many of these users as have `most` devices together, but at least the first one, and their devices; `None`
         for a user with more devices than any person has."""
-        # Unknown users, and those without a zone, are only found by looking for all users. The last zone's job does so.
-        zone = "" if job.counts_unknown else job.zone
         while True:
             limit = most if len(users) > 1 else DEVICES_AT_ONCE
-            devices = await self._audience.read_users(
-                job.table, [user for user in users if user], zone=zone, limit=limit
-            )
+            devices = await self._audience.read_users(job.table, [user for user in users if user], limit=limit)
             if devices is not None or len(users) == 1:
                 return users, devices
             users = users[: len(users) // 2]

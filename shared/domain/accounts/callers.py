@@ -218,8 +218,8 @@ def secret_digest(secret: str) -> str:
 
 
 def bus_digest(secret: str) -> str:
-    """The stored digest of the secret of a token of the bus. It differs from that of other tokens, so that no process,
-    even of an older release, finds it as such."""
+    """The stored digest of the secret of a token of the bus. It differs from that of other tokens, so that a look for
+    one of those never finds it."""
     return hashlib.sha256(b"carillon bus\0" + secret.encode()).hexdigest()
 
 

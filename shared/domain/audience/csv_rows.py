@@ -105,7 +105,7 @@ class RowReader:
         if self._at == 0 and content.startswith(_BYTE_ORDER_MARK):
             self._at = len(_BYTE_ORDER_MARK)
             content = content[self._at :]
-        # A push counts a row of commas as a user without a device, as plans of earlier versions did.
+        # A push counts a row of commas as a user without a device.
         layout = lay_out(content, skip_commas=self._choose is not None or self._chosen.name != "")
         if self.columns is None and layout.starts.size:
             self.columns = int(np.diff(layout.commas.searchsorted([layout.starts[0], layout.stops[0]]))[0]) + 1

@@ -70,19 +70,6 @@ def zones() -> tuple[str, ...]:
     return (*offsets(), REST)
 
 
-def texts(zone: str) -> tuple[str, ...]:
-    """The texts of a zone's devices in groups of 0.1.0, which have no rules. For `REST`, the texts of all other
-    zones."""
-    if zone == REST:
-        return tuple(text for offset in offsets() for text in texts(offset))
-    return (zone, "-0000") if zone == UTC_ZONE else (zone,)
-
-
-def is_in_zone_of_0_1(tz: str, zone: str) -> bool:
-    """Whether a device with this text is in the zone of a group of 0.1.0."""
-    return (tz in texts(zone)) is not (zone == REST)
-
-
 def zone_of(tz: str | None, rules: ZoneRules) -> str:
     """The zone of a device with this text: one of the offsets, or `REST`."""
     found = None if tz is None else read_zone(tz)

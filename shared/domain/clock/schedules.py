@@ -47,7 +47,7 @@ def label_text(name: str, value: str) -> str:
 
 
 def is_findable(name: str, value: str) -> bool:
-    """Whether a filter can name the label without ambiguity. Release 0.1.0 accepted other labels too."""
+    """Whether a filter can name the label without ambiguity."""
     return not {":", ","} & {*name} and "," not in value
 
 

@@ -185,17 +185,12 @@ def read_address(text: str, channel: Channel, default_region: str = "") -> Addre
 
 
 def spellings_of(written: str) -> set[str]:
-    """All forms of an address that the ledger may contain, by any channel and of former versions, and the text itself,
-    which is stored for a malformed one. Digits may also be a number of any country."""
+    """All forms of an address that the ledger may contain, by any channel, and the text itself, which is stored for a
+    malformed one. Digits may also be a number of any country."""
     spelled = [(written, channel) for channel in Channel] + [(f"+{written}", Channel.SMS)]
     forms = [form for text, channel in spelled if isinstance(form := read_address(text, channel), str)]
     by_whatsapp = [f"whatsapp:{form}" for form in forms if form.startswith("+")]  # as `Channel.OTHER` stores it
-    return {written, *forms, *by_whatsapp, *filter(None, map(former_form, forms))}
-
-
-def former_form(address: str) -> str | None:
-    """The form of a mail address beyond ASCII from before domains had one form; `None` for all others."""
-    return None if address.isascii() or "@" not in address else address_in_ascii(address)
+    return {written, *forms, *by_whatsapp}
 
 
 def explain_search(found: bool, begun: int) -> str:

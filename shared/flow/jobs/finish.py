@@ -112,7 +112,7 @@ class Finish:
         return await self._close(job, totals, summed)
 
     async def _ready(self, job_id: str) -> Job | None:
-        """The job if all its batches are settled. A process of the first version names it by its bare id."""
+        """The job if all its batches are settled."""
         job = await self._store.jobs.view(job_id)
         if job is None or not job.standing.may_finish:
             return None

@@ -114,8 +114,7 @@ def _progress(job: Job, totals: Totals, watched: "_Watched | None", now: datetim
     if job.credential_id and watched.seen:
         seen_at, done = watched.seen[0]
         meter.compare(seen_at, totals.done - done)
-    sized = job.divided or not (job.csv_path and job.zone)
-    paced = meter.progress(totals, planned=job.plan.end is not None, sized=sized)
+    paced = meter.progress(totals, planned=job.plan.end is not None)
     return replace(paced, summed=sums.by_reason)
 
 

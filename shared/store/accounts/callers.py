@@ -141,7 +141,7 @@ class Tokens(Aggregate):
     async def find_of_namespaces(self, namespaces: Collection[str]) -> list[Token]:
         # A token whose namespace follows from its id does not store it.
         ids = [namespace.removeprefix(token_namespace("")) for namespace in namespaces]
-        owners = {"_id": {"$in": ids}, "namespace": {"$in": ["", None]}}
+        owners = {"_id": {"$in": ids}, "namespace": ""}
         found = await self._tokens.find({"$or": [{"namespace": {"$in": list(namespaces)}}, owners]}).to_list()
         return [_token_codec.value(document) for document in found]
 
@@ -152,7 +152,7 @@ class Tokens(Aggregate):
         if await self._tokens.find_one(query, {"_id": 1}) is not None:
             return True
         # A token whose namespace follows from its id does not store it.
-        owner = {"_id": token.owns.removeprefix(own), "namespace": {"$in": ["", None]}}
+        owner = {"_id": token.owns.removeprefix(own), "namespace": ""}
         found = await self._tokens.find_one(owner, {"_id": 1})
         return found is not None and found["_id"] != token.id
 

@@ -66,8 +66,8 @@ def receipt_document(receipt: Receipt) -> Document:
 
 
 def receipt_of(document: Any) -> Receipt:
-    """The receipt of a document; one of an earlier version lacks some counts."""
-    counts = {count: document.get(count, 0) for count in RECEIPT_COUNTS}
+    """The receipt of a document."""
+    counts = {count: document[count] for count in RECEIPT_COUNTS}
     return Receipt(**counts, reasons=dict(document["reasons"]), locales=dict(document["locales"]))
 
 

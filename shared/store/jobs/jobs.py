@@ -70,7 +70,7 @@ async def read_any_job(
 
 def key_of(document: Document, id_field: str = "_id") -> str:
     """The key of the job, or of the thing that `id_field` names."""
-    return job_key(document[id_field], document.get("incarnation", ""))
+    return job_key(document[id_field], document["incarnation"])
 
 
 def document_of(job: Job) -> Document:
@@ -96,8 +96,7 @@ def job_of(document: Document) -> Job:
     plan = dict(document["plan"])
     plan["templates"] = [_templates.value(template) for template in plan.get("templates", ())]
     feedbacks = {unescape_key(key): count for key, count in document["feedbacks"].items()}
-    events = [{"by": None} | event for event in document.get("events", ())]
-    return _codec.value({**document, "plan": plan, "feedbacks": feedbacks, "events": events})
+    return _codec.value({**document, "plan": plan, "feedbacks": feedbacks})
 
 
 def standing_of(document: Document) -> Standing:
@@ -107,8 +106,8 @@ def standing_of(document: Document) -> Standing:
         document["plan"]["end"],
         document["expires_at"],
         document["service"],
-        document.get("credential_id", ""),
-        document.get("reopening", False),
+        document["credential_id"],
+        document["reopening"],
     )
 
 
@@ -267,8 +266,7 @@ class Jobs(Aggregate):
         change |= {} if forgiven is None else {"forgiven": forgiven}
         query = one_job(job_id) | {"status": {"$in": sorted(only & sources(TRANSITIONS, to))}}
         if still_forgiven is not None:
-            # A job of the first version has no such field.
-            query["forgiven"] = still_forgiven or {"$in": [0, None]}
+            query["forgiven"] = still_forgiven
         return await change_job(self._jobs, query, change, events=events, mail=mail, milestone=milestone)
 
     async def begin_plan(
@@ -315,7 +313,7 @@ class Jobs(Aggregate):
             "control_group_csv_path": control_group_csv_path,
         }
         completed = {"status": JobStatus.COMPLETED.value, "completed_at": completed_at, "failure": expired}
-        query = one_job(job_id) | {"open": True, "round": round or {"$in": [0, None]}}
+        query = one_job(job_id) | {"open": True, "round": round}
         dated = NOW | {"kept_since": True}
         runs = {"status": {"$in": sorted(sources(TRANSITIONS, JobStatus.COMPLETED))}}
         ended = await change_job(

@@ -70,8 +70,8 @@ def _milestones_of(document: Document) -> JobMilestones:
         key=key_of(document),
         app_id=document["app_id"],
         group_id=document["group_id"],
-        name=document.get("name") or ",".join(document["template_names"]),
-        totals=msgspec.convert(document.get("totals"), Totals | None),
+        name=document["name"] or ",".join(document["template_names"]),
+        totals=msgspec.convert(document["totals"], Totals | None),
         milestones=msgspec.convert(stored, tuple[Milestone, ...], builtin_types=BSON_TYPES),
         stored=stored,
     )
@@ -90,7 +90,7 @@ class Mails(Aggregate):
         """The keys of jobs with mails that became due, or were last queued, before `before`."""
         with translate_errors():
             async for document in self._jobs.find({"mail_since": {"$lt": ns(before)}}, {"incarnation": 1}):
-                yield job_key(document["_id"], document.get("incarnation", ""))
+                yield job_key(document["_id"], document["incarnation"])
 
     async def touch(self, job_id: str, at: datetime) -> None:
         """Record that the job's mails were queued at `at`."""

@@ -266,7 +266,7 @@ class Reopening(Aggregate):
         was read, or has no batches any more."""
         query = one_job(job.key) | {"status": {"$in": _ENDED}, "open": False}
         query |= {"ledger_since": {"$type": "date"}, "forgetting": None}
-        query["round"] = job.round or {"$in": [0, None]}
+        query["round"] = job.round
         fields: Document = {
             "status": JobStatus.RUNNING.value,
             "open": True,

@@ -23,14 +23,13 @@ _NOTHING_COMMITTED = -1
 
 
 class Marker(Struct, frozen=True, array_like=True):
-    """The marker of a transaction: the batch, the lane that sent it, and the part. A marker of the first version
-    ends after the receipt: its batch has one part."""
+    """The marker of a transaction: the batch, the lane that sent it, and the part."""
 
     batch: str
     lane: str
     receipt: Receipt
-    number: int = 1
-    next: int | None = None
+    number: int
+    next: int | None
 
 
 _decoder = msgspec.json.Decoder(Marker)

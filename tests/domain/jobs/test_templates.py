@@ -10,7 +10,6 @@ from shared.domain.errors import Invalid
 from shared.domain.jobs.templates import (
     COPIES_BYTES,
     Repeated,
-    Template,
     check_copies,
     check_json,
     check_template,
@@ -115,11 +114,6 @@ def test_a_job_copies_eight_megabytes_of_templates_at_most() -> None:
     with pytest.raises(Invalid, match=r"^invalid template") as refused:
         check_copies(COPIES_BYTES + 1)
     assert refused.value.field == "template"
-
-
-def test_a_template_of_an_earlier_version_tells_no_times() -> None:
-    template = Template(id="t", app_id="a", name="like", locale="en", body={"a": "b"})
-    assert (template.created_at, template.updated_at, template.defaults, template.created_by) == (0, 0, {}, "")
 
 
 def test_any_json_of_a_caller() -> None:

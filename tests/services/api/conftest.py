@@ -22,7 +22,7 @@ from services.parts.jobs.common import JobsPart
 from shared.audience import Audience
 from shared.blobs.files import FolderBlobs
 from shared.broker.memory import MemoryBroker
-from shared.domain.accounts.apps import App
+from shared.domain.accounts.apps import App, name_key
 from shared.flow.clock.schedules import ScheduleFlow
 from shared.flow.jobs.moves import JobFlow
 from shared.flow.time import DatabaseTime
@@ -92,7 +92,7 @@ class House:
     async def app(self, name: str = "game") -> str:
         """The id of a new app; the push tables of `game` exist.
 
-        Many have one name, as apps may have that are older than the rule that names are unique.
+        Many may have one name, and so the same tables: only the first has the key by which names are unique.
         """
         now = self.clock.now_ns()
         app = App(
@@ -104,7 +104,8 @@ class House:
             updated_at=now,
         )
         document = msgspec.to_builtins(app)
-        await self.store.apps._apps.insert_one({"_id": document.pop("id")} | document)
+        key = app.id if await self.store.apps.find_holders([name]) else name_key(name)
+        await self.store.apps._apps.insert_one({"_id": document.pop("id"), "name_key": key} | document)
         return app.id
 
     async def service(self, *app_ids: str, name: str = "service") -> Client:
