@@ -91,7 +91,6 @@ class RowReader:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> Rows:
-        """The rows that this chunk completes."""
         return self._read(self._rest + chunk, ended=False)
 
     def finish(self) -> Rows:

@@ -34,8 +34,6 @@ OPEN_DELIVERIES = 100
 
 
 class SubscriptionStatus(StrEnum):
-    """The state of a subscription."""
-
     ACTIVE = "active"
     PAUSED = "paused"  # by its owner: it goes on collecting, and its receiver is not called
     SUSPENDED = "suspended"  # by Carillon, because its receiver fails: it collects nothing
@@ -177,7 +175,6 @@ class SubscriptionWish(Struct, frozen=True, kw_only=True):
 
 
 def has_to_be_made(stands: EventSubscription | None) -> bool:
-    """Whether a wish makes a new subscription, with a queue of its own."""
     return stands is None or stands.state is SubscriptionStatus.REMOVED
 
 

@@ -69,8 +69,6 @@ COMMITTED_WITHIN = timedelta(hours=1)
 
 
 class ScheduleState(StrEnum):
-    """The state of a schedule."""
-
     ACTIVE = "active"  # fires
     PAUSED = "paused"  # held by its owner
     FINISHED = "finished"  # every instant is finished; deleted later. A new content begins it anew
@@ -274,7 +272,6 @@ def occurrences(schedule: Schedule) -> list[Occurrence]:
 
 
 def last_due(definition: Definition, key: str) -> datetime | None:
-    """The last instant of a list, with its delay; `None` for a series."""
     return definition.instants[-1] + spread(definition, key) if definition.instants else None
 
 

@@ -46,8 +46,6 @@ class BulkAct(StrEnum):
 
 
 class BulkState(StrEnum):
-    """The state of an action."""
-
     WAITING = "waiting"  # no worker has it yet
     RUNNING = "running"  # a worker has it, or will have it again
     DONE = "done"  # every match was looked at; final
@@ -95,8 +93,6 @@ class BulkFailure(Struct, frozen=True):
 
 
 class BulkTally(Struct, frozen=True):
-    """The outcomes of things: done, failed, or skipped because there was nothing to do."""
-
     done: int = 0
     skipped: int = 0
     failures: tuple[BulkFailure, ...] = ()

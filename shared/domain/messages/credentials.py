@@ -51,8 +51,6 @@ _FEWEST_IN_FLIGHT, _USUAL_MOST_IN_FLIGHT = 20, 1_000
 
 
 class CredentialStatus(StrEnum):
-    """Whether a credential sends."""
-
     ACTIVE = "active"
     SUSPENDED = "suspended"  # an operator has stopped it
     REJECTED = "rejected"  # the provider no longer accepts its secret
@@ -75,8 +73,6 @@ CREDENTIAL_TRANSITIONS: Mapping[CredentialStatus, frozenset[CredentialStatus]] =
 
 
 class SendOrder(StrEnum):
-    """The order of a credential's jobs."""
-
     AGE = "age"  # the oldest first
     SHARES = "shares"  # the job with the smallest used share first
 
@@ -151,7 +147,6 @@ class Credential(Struct, frozen=True, kw_only=True):
 
     @property
     def sealed_by(self) -> str:
-        """The name of the key that sealed its secret; `""` without a secret."""
         return self.secret.partition(".")[2].partition(".")[0]
 
     def with_rate(self, rate: float) -> "Credential":

@@ -51,8 +51,6 @@ REPEATED = "repeated"
 
 
 class MessageState(StrEnum):
-    """The state of a message."""
-
     UNSENT = "unsent"
     SENDING = "sending"  # written ahead of its call, which may have begun
     UNKNOWN = "unknown"  # perhaps called, with an unknown outcome
@@ -305,7 +303,6 @@ def postpone(message: Message, due: datetime) -> Message | None:
 
 
 def redact(message: Message, *, at: datetime) -> Message:
-    """The entry without personal data."""
     earlier = tuple(replace(attempt, detail="") for attempt in message.earlier)
     return _change(message, to="", detail="", earlier=earlier, redacted_at=message.redacted_at or at)
 

@@ -127,8 +127,6 @@ HIDDEN = "…"
 
 
 class Malformed(Struct, frozen=True):
-    """A malformed address. `why` gives the reason and shows nothing of the address."""
-
     why: str
 
 

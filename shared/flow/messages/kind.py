@@ -29,8 +29,6 @@ RETRIED = "job_retried"
 
 
 class JobRetry:
-    """Reopens jobs."""
-
     def __init__(self, store: Store, feed: CredentialFeed, clock: Clock) -> None:
         self._store = store
         self._feed = feed
@@ -106,8 +104,6 @@ _FORGOTTEN_AT_ONCE = 1_000
 
 
 class MessageFeeder(BatchFeeder):
-    """Feeds the credentials of jobs. A worker shows every two seconds that it is still sending a batch."""
-
     silence = timedelta(seconds=10)
 
     def __init__(self, store: Store, feed: CredentialFeed, retry: JobRetry) -> None:
@@ -129,8 +125,6 @@ class MessageFeeder(BatchFeeder):
 
 
 class MessageKind(JobKind):
-    """The steps that jobs of messages do in their own way."""
-
     batch_task = SendMessages
     keeps_batches = True
 
