@@ -37,7 +37,6 @@ def create(
     acts: Acts,
     settings: ApiSettings,
 ) -> Application:
-    """The application, with the callers of the directory and the visitors of the pages."""
     handlers = [handler for resource in resources for handler in resource.handlers()]
     frame = PageFrame(pages, visitors, demands_reasons=acts.demands_reasons)
     app = Litestar(

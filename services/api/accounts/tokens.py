@@ -109,8 +109,6 @@ class IssuedToken(TokenView, frozen=True, kw_only=True, rename="camel"):
 
 
 class TokensResource(Resource):
-    """The routes of tokens."""
-
     def __init__(self, store: Store, revocations: RevocationFlow, clock: Clock) -> None:
         self._store = store
         self._revocations = revocations

@@ -294,7 +294,6 @@ def schedule_view(
 
 
 def planned_instants(definition: Definition, key: str, now: datetime) -> list[datetime]:
-    """The next instants of what is made now."""
     if definition.recurrence is not None:
         return list(islice(due_instants(definition, key, now), NEXT))
     delay = spread(definition, key)

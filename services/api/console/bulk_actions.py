@@ -128,12 +128,10 @@ body_decoder = msgspec.json.Decoder(BulkActionBody)
 
 
 def filter_of(body: BulkFilterBody) -> BulkFilter:
-    """The filter that is meant."""
     return BulkFilter(**{name: value for name, value in asdict(body).items() if value is not UNSET})
 
 
 def filter_view(filter: BulkFilter) -> BulkFilterBody:
-    """The filter as it was asked for."""
     return msgspec.convert({name: value for name, value in asdict(filter).items() if value}, BulkFilterBody)
 
 
@@ -165,8 +163,6 @@ def bulk_action_view(action: BulkAction, *, personal: bool = True) -> BulkAction
 
 
 class BulkDrafts:
-    """Drafts bulk actions, and starts them."""
-
     def __init__(self, store: Store, flow: BulkFlow, clock: Clock) -> None:
         self._store = store
         self._flow = flow
@@ -198,7 +194,6 @@ class BulkDrafts:
         )
 
     async def start(self, action: BulkAction) -> BulkAction:
-        """Start the action, once the audit tells what it is about."""
         filter = action.filter
         await self._store.audit.describe(
             action.audit_id, reason=action.reason, count=action.matched, app_id=filter.app, namespace=filter.namespace
@@ -227,8 +222,6 @@ _route = partial(Route, who=KNOWN, segments={"action_id": _ACTION_ID})
 
 
 class BulkActionsResource(Resource):
-    """The routes of bulk actions."""
-
     def __init__(self, store: Store, flow: BulkFlow, drafts: BulkDrafts) -> None:
         self._store = store
         self._flow = flow

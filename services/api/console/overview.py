@@ -104,8 +104,6 @@ class _SeenJobs(Struct, frozen=True):
 
 
 class OverviewResource(Resource):
-    """The route of the overview."""
-
     def __init__(self, store: Store, reader: OverviewReader, watch: JobWatch) -> None:
         self._store = store
         self._watch = watch
@@ -207,8 +205,6 @@ class NamespaceView(Struct, frozen=True):
 
 
 class NamespacesResource(Resource):
-    """The route that lists namespaces."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
 

@@ -233,7 +233,6 @@ def _namespace(caller: Caller, connection: Connection) -> str:
 
 
 def reason_of(connection: Connection) -> str:
-    """The caller's reason."""
     reason = header_text(connection.headers.get(REASON_HEADER, "")).strip()
     if len(reason) > REASON_CHARACTERS:
         raise Invalid(f"a reason has at most {REASON_CHARACTERS:,} characters", field=REASON_HEADER)

@@ -35,7 +35,6 @@ class Schemas:
             self._name(_public(name), self.complete({**schema, "title": ""}))
 
     def of(self, *kinds: Any) -> Json:
-        """The schema of a value of one of these types."""
         schemas, _ = msgspec.json.schema_components(kinds, ref_template=_TEMPLATE)
         if len(schemas) == 1:
             return self.complete(schemas[0])
@@ -209,7 +208,6 @@ def document(handlers: Iterable[HTTPRouteHandler], *, public_url: str = "") -> J
 
 
 def kinds_of(answer: Any) -> tuple[Any, ...]:
-    """The types of an answer that may have several."""
     return answer if isinstance(answer, tuple) else (answer,)
 
 

@@ -40,8 +40,6 @@ class Of(Enum):
 
 
 class Anyone(Enum):
-    """Needs no role."""
-
     EVERYBODY = "everybody"
     KNOWN = "whoever is known"
 

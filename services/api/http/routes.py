@@ -119,7 +119,6 @@ class Route(Struct, frozen=True):
 
     @property
     def all_parameters(self) -> tuple[Parameter, ...]:
-        """The route's parameters, with those of paging."""
         return (*self.parameters, LIMIT, CURSOR) if self.paged else self.parameters
 
     @property

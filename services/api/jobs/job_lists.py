@@ -71,8 +71,6 @@ class JobSelection(Struct, frozen=True, kw_only=True):
 
 
 class JobListResource(Resource):
-    """The route that lists jobs over apps."""
-
     def __init__(self, store: Store, watch: JobWatch) -> None:
         self._store = store
         self._watch = watch
@@ -147,7 +145,6 @@ async def view_pushes(store: Store, watch: JobWatch, jobs: Sequence[Job]) -> lis
 
 
 def show_jobs(views: Sequence[JobView], caller: Caller) -> list[JobView]:
-    """These as this caller may see them."""
     return [_for_caller(view, caller) for view in views]
 
 

@@ -357,8 +357,6 @@ def _zones(group: Group) -> list[ZoneView]:
 
 
 class JobAnswers:
-    """Answers with jobs. The figures of an open one are up to a second old."""
-
     def __init__(self, store: Store, watch: JobWatch, account_jobs: AccountJobs) -> None:
         self._store = store
         self._watch = watch

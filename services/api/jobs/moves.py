@@ -27,7 +27,6 @@ from shared.store import Store
 
 
 def doer_of(connection: Connection) -> Doer:
-    """The caller behind a request."""
     caller = caller_of(connection)
     return Doer("token" if caller.is_service else "user", caller.name)
 
@@ -55,8 +54,6 @@ _move = partial(
 
 
 class JobMovesResource(Resource):
-    """The routes that move or delete a job."""
-
     def __init__(self, store: Store, flow: JobFlow, removal: JobRemoval, answers: JobAnswers) -> None:
         self._store = store
         self._removal = removal

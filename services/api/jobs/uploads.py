@@ -44,8 +44,6 @@ class UploadUrlView(Struct, frozen=True):
 
 
 class UploadUrlResource(Resource):
-    """The route that tells where to put a file."""
-
     def __init__(self, blobs: Blobs, clock: Clock, *, folder: str, public_url: str) -> None:
         self._blobs = blobs
         self._clock = clock
@@ -66,8 +64,6 @@ class UploadUrlResource(Resource):
 
 
 class UploadsResource(Resource):
-    """The route that takes files, where there is no S3 that takes them."""
-
     def __init__(self, uploads: Uploads, *, max_file_bytes: int) -> None:
         self._uploads = uploads
         self.max_file_bytes = max_file_bytes
@@ -144,8 +140,6 @@ class UploadView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PartUploadsResource(Resource):
-    """The routes of uploads in parts."""
-
     def __init__(self, store: Store, flow: UploadFlow) -> None:
         self._store = store
         self._flow = flow

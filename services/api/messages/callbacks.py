@@ -92,8 +92,6 @@ _route = partial(
 
 
 class CallbacksResource(Resource):
-    """The routes of callbacks. Providers call them below the public URL."""
-
     def __init__(self, flow: CallbackFlow, *, public_url: str) -> None:
         self._flow = flow
         self._public_url = public_url.rstrip("/")

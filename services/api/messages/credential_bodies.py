@@ -266,7 +266,6 @@ class CredentialDetail(CredentialView, frozen=True, kw_only=True, rename="camel"
 
 
 def credential_detail(view: CredentialView, standing: CredentialStanding) -> CredentialDetail:
-    """The credential with how it stands."""
     queue = standing.queue
     return CredentialDetail(
         **asdict(view),

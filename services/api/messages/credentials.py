@@ -59,8 +59,6 @@ _route = partial(Route, answers={HTTPStatus.OK: CredentialView}, segments={"cred
 
 
 class CredentialsResource(Resource):
-    """The routes of credentials."""
-
     def __init__(
         self, store: Store, flow: CredentialFlow, figures: CredentialFigures, keys: KeyRing, clock: Clock
     ) -> None:
@@ -239,8 +237,6 @@ class ReencryptedView(Struct, frozen=True):
 
 
 class SecretKeysResource(Resource):
-    """The route of the keys of secrets."""
-
     def __init__(self, flow: CredentialFlow) -> None:
         self._flow = flow
 

@@ -42,8 +42,6 @@ _EXPORTS: dict[str, _Write] = {CSV: as_csv, NDJSON: as_ndjson}
 
 
 class JobMessagesResource(Resource):
-    """The route of a job's messages."""
-
     def __init__(self, store: Store, figures: MessageFigures) -> None:
         self._store = store
         self._figures = figures
@@ -144,8 +142,6 @@ class RetriedBody(wire.Body, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class RetriesResource(Resource):
-    """The route that takes jobs up again."""
-
     def __init__(self, store: Store, retry: JobRetry, answers: JobAnswers) -> None:
         self._store = store
         self._retry = retry

@@ -52,7 +52,6 @@ class Previewed(Struct, frozen=True):
 
     @property
     def options(self) -> MessageOptions:
-        """The options that the job was made with."""
         return options_of(self.job)
 
     def find_flaws(self, values: Mapping[str, TextColumn], count: int) -> dict[int, str]:
@@ -71,8 +70,6 @@ def _columns_to_read(texts: MessageTexts, names: Sequence[str]) -> tuple[str, ..
 
 
 class RecipientCounting:
-    """Counts the recipients of jobs."""
-
     def __init__(self, store: Store, load_tables: Callable[[], RecipientTables], blobs: Blobs) -> None:
         self._store = store
         self._load_tables = load_tables

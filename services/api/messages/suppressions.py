@@ -133,8 +133,6 @@ _ID = {"type": "string", "pattern": "^[0-9a-f]{32}$", "description": "The id of 
 
 
 class SuppressionsResource(Resource):
-    """The routes of suppressions, one at a time."""
-
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
@@ -207,8 +205,6 @@ class SuppressionItemView(Struct, frozen=True, kw_only=True):
 
 
 class BulkSuppressionsResource(Resource):
-    """The route for many suppressions at once."""
-
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock

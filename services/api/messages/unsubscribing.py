@@ -65,7 +65,6 @@ def subscription_page(app_name: str, subscription: SubscriptionState) -> Respons
 
 
 def unknown_page() -> Response[str]:
-    """There is no such link."""
     said = _text("This link is not complete, or not in use any more.", "Nothing was changed.")
     return _page("This link does not work", said, HTTPStatus.NOT_FOUND)
 

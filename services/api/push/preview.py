@@ -159,7 +159,6 @@ def preview_view(
     rules: RecordRules,
     notices: list[Notice],
 ) -> JobPreview:
-    """All of it."""
     return JobPreview(
         topic=topic,
         audience=None if counted is None else audience_view(counted, control_group),
@@ -175,7 +174,6 @@ def preview_view(
 def account_preview_view(
     messages: AccountPreview | None, *, file_bytes: int | None, notices: list[Notice]
 ) -> JobPreview:
-    """That of a job with a credential."""
     return JobPreview(
         topic="",
         audience=None,
@@ -194,7 +192,6 @@ def _show_notices(notices: list[Notice]) -> list[NoticeView]:
 
 
 def sample_view(sample: Sample) -> SampleView:
-    """A sample as it is shown."""
     return SampleView(
         template_name=sample.template_name,
         locale=sample.locale,
@@ -219,8 +216,6 @@ class PreviewRules(Struct, frozen=True, kw_only=True):
 
 
 class PreviewResource(Resource):
-    """The route of previews."""
-
     def __init__(
         self, store: Store, audience: Audience, blobs: Blobs, drafts: JobDrafts, clock: Clock, rules: PreviewRules
     ) -> None:
@@ -340,8 +335,6 @@ class SamplesView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SamplesResource(Resource):
-    """The route of samples."""
-
     def __init__(self, store: Store, clock: Clock, rules: RecordRules) -> None:
         self._store = store
         self._clock = clock

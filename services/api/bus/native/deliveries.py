@@ -46,7 +46,6 @@ class BusAttemptView(Struct, frozen=True, kw_only=True):
 
 
 def attempt_view(attempt: DeliveryAttempt, *, personal: bool) -> BusAttemptView:
-    """An attempt as it is shown."""
     return BusAttemptView(
         at=format_instant(attempt.at),
         ms=attempt.ms,
@@ -107,7 +106,6 @@ def delivery_view(delivery: EventDelivery, key: str, *, personal: bool) -> BusDe
 def whole_delivery_view(
     delivery: EventDelivery, key: str, events: tuple[bytes, ...], *, personal: bool
 ) -> WholeBusDeliveryView:
-    """A delivery and those of its events that are told."""
     shown = asdict(delivery_view(delivery, key, personal=personal))
     return WholeBusDeliveryView(**shown, events=[Raw(event) for event in events])
 
@@ -128,8 +126,6 @@ _EVENTS = Parameter(
 
 
 class BusDeliveriesResource(Resource):
-    """The routes of deliveries."""
-
     def __init__(self, lookup: DeliveryLookup) -> None:
         self._lookup = lookup
 
@@ -208,7 +204,6 @@ def bus_letter_view(letter: BusDeadLetter, *, personal: bool) -> BusDeadLetterVi
 
 
 def whole_bus_letter_view(letter: BusDeadLetter, *, personal: bool) -> WholeBusDeadLetterView:
-    """A dead letter and its events."""
     events = [Raw(event) for event in letter.events] if personal else []
     return WholeBusDeadLetterView(**asdict(bus_letter_view(letter, personal=personal)), events=events)
 
@@ -246,8 +241,6 @@ _filter_decoder = msgspec.json.Decoder(BusRetryFilter)
 
 
 class BusDeadLettersResource(Resource):
-    """The routes of the bus's dead letters."""
-
     def __init__(self, flow: BusDeadLetterFlow) -> None:
         self._flow = flow
 

@@ -53,8 +53,6 @@ class BusHealthView(Struct, frozen=True, kw_only=True):
 
 
 class BusHealthResource(Resource):
-    """The route that tells how a subscription stands."""
-
     def __init__(self, subscribing: Subscribing, standings: QueueStandings) -> None:
         self._subscribing = subscribing
         self._standings = standings
@@ -103,8 +101,6 @@ class BusPressureView(Struct, frozen=True):
 
 
 class BusPressureResource(Resource):
-    """The route that tells the pressure."""
-
     def __init__(self, pressure: BusPressure) -> None:
         self._pressure = pressure
 
@@ -118,8 +114,6 @@ class BusPressureResource(Resource):
 
 
 class BusTrialsResource(Resource):
-    """The route that tries a receiver."""
-
     def __init__(self, trials: ReceiverTrials) -> None:
         self._trials = trials
 

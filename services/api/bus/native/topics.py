@@ -97,8 +97,6 @@ _decoder = msgspec.json.Decoder(BusTopicBody)
 
 
 class BusTopicsResource(Resource):
-    """The routes of topics."""
-
     def __init__(self, topics: TopicFlow) -> None:
         self._topics = topics
 
@@ -222,8 +220,6 @@ class PublishedItemView(Struct, frozen=True, kw_only=True):
 
 
 class BusEventsResource(Resource):
-    """The route on which events are published."""
-
     def __init__(self, topics: TopicFlow, publisher: EventPublisher, settings: BusSettings) -> None:
         self._topics = topics
         self._publisher = publisher

@@ -63,7 +63,6 @@ class DeliveryPages(PageSet):
         }
 
     async def _read_events(self, visit: Visit) -> tuple[list[object], str]:
-        """The events, or the reason why they cannot be shown."""
         about = {"namespace": read_namespace(visit), "events": True}
         try:
             return (await visit.read(_DELIVERY, visit.path("delivery_id"), **about))["events"], ""

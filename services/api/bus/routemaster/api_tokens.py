@@ -62,8 +62,6 @@ _decoder = msgspec.json.Decoder(ApiTokenBody)
 
 
 class ApiTokensResource(Resource):
-    """The routes of the clients' tokens."""
-
     def __init__(self, store: Store, revocations: RevocationFlow, subscribing: Subscribing, clock: Clock) -> None:
         self._store = store
         self._revocations = revocations
@@ -138,7 +136,6 @@ class ApiTokensResource(Resource):
         return (await self._store.tokens.with_digests([digest])).get(digest)
 
     async def _remove_subscription(self, token: Token, *, is_shared: bool) -> None:
-        """Remove a token's subscription, unless other tokens share its namespace."""
         if not is_shared:
             with suppress(NotFound):
                 await self._subscribing.unsubscribe(token.owns, PUBLISHED_KEY)

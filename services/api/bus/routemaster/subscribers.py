@@ -95,8 +95,6 @@ class PublishedSubscription(Struct, frozen=True):
 
 
 class PublishedSubscribersResource(Resource):
-    """The routes of subscriptions."""
-
     def __init__(
         self,
         store: Store,

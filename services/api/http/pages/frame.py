@@ -165,7 +165,6 @@ class PageFrame:
         return self._show(visit, route.template, shown, HTTPStatus(status))
 
     def _show_problem(self, visit: Visit, problem: ApiProblem, section: str = "") -> Response[Any]:
-        """A page about a refusal. If something is missing, it links to the `section`."""
         status = HTTPStatus(problem.status)
         title = status.phrase.capitalize()
         context: Values = {"here": None, "problem": problem, "title": title, "remedy": _REMEDIES.get(status, "")}

@@ -195,7 +195,6 @@ read_whole = partial(read_number, whole=True)
 
 
 def read_instant(form: Form, field: str) -> datetime | None:
-    """An instant, by default in UTC. Raises `ApiProblem`."""
     text = form.get(field, "").strip()
     if not text:
         return None

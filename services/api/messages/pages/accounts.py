@@ -138,7 +138,6 @@ def _read_text(form: Form, name: str) -> str:
 
 
 def read_secret(visit: Visit, parts: tuple[KindField, ...]) -> dict[str, str]:
-    """The parts of a secret that were filled in."""
     read = {part.name: visit.read_field(f"secret.{part.name}") for part in parts}
     return {name: text for name, text in read.items() if text}
 
