@@ -1,4 +1,4 @@
-"""The API as one ASGI application: the resources that it is given, behind what stands before every route.
+"""The API as one ASGI application: the resources that it is given, behind the middleware of every route.
 
 The server in front must not rewrite the peer's address from `x-forwarded-for` (uvicorn: `proxy_headers=False`): who
 may name a person is decided by the address that the connection really comes from.

@@ -230,7 +230,7 @@ async def insert_once(collection: AsyncCollection[Document], document: Document)
         with translate_errors():
             found = await collection.find_one({"_id": document["_id"]})
         if found is None:
-            raise Unavailable("MongoDB: what somebody else has stored first cannot be read") from None
+            raise Unavailable("MongoDB: the document exists but cannot be read yet; try again") from None
         return found
     return document
 

@@ -31,7 +31,7 @@ NAMESPACE = Parameter(
 )
 NAMESPACES = Parameter(
     name=rights.NAMESPACE,
-    description=f"{NAMESPACE.description} `*` stands for all, and needs a role everywhere.",
+    description=f"{NAMESPACE.description} `*` means all, and needs a role everywhere.",
     schema=NAMESPACE.schema,
 )
 CALLERS_NAMESPACE = Parameter(

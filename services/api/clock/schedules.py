@@ -335,7 +335,7 @@ class SchedulesResource(Resource):
         return await self._store.idempotency.recall(used)
 
     async def _make(self, wanted: Wanted) -> Accepted:
-        # Nobody waits for somebody else's long list.
+        # A caller does not wait for the long list of another one.
         together = len(wanted.definition.instants) <= TOGETHER
         answer = await self._accept(wanted) if together else (await self._flow.accept([wanted]))[0]
         if isinstance(answer, Refused):

@@ -54,7 +54,7 @@ class BulkFilterBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Which things. Dead letters: of a `namespace` (`*` for all), a `key`, an `error`. Schedules: of a `namespace`,
     with keys that begin with `prefix`, in a `state`, with a `label` (`team:billing`; of several, joined by commas, all
     are needed); only those that fire are paused, and only paused ones resumed.
-    Jobs: of the app with this id, in a `status`, with exactly these `template` names, made `by` somebody. Without a
+    Jobs: of the app with this id, in a `status`, with exactly these `template` names, made `by` this caller. Without a
     namespace, the caller's own. At least one of these is needed."""
 
     namespace: _Text = UNSET
@@ -229,7 +229,7 @@ class BulkActionsResource(Resource):
 
     @_route(
         "GET", BULK_ACTIONS,
-        summary="List the bulk actions that the caller made, the newest first; for whoever has a role everywhere, all.",
+        summary="List the caller's bulk actions, the newest first; a caller with a role everywhere sees all.",
         answers={HTTPStatus.OK: list[BulkActionView]}, paged=True,
     )  # fmt: skip
     async def list_bulk_actions(self, request: Request[Any, Any, Any]) -> Response[bytes]:

@@ -41,7 +41,7 @@ from shared.runtime.tracing import TRACEPARENT, name_trace
 from shared.store import Store
 
 ACTS = "acts"
-"""The key in the application's state under which the `Acts` stand."""
+"""The key in the application's state that has the `Acts`."""
 
 REASON_HEADER = "x-carillon-reason"
 AGENT_CHARACTERS = 200

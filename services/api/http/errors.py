@@ -94,7 +94,7 @@ class BadInput(Refused):
 
 
 class BasicNeeded(Unauthorized):
-    """Nobody known is asking a route whose callers show a token by basic auth."""
+    """An unknown caller of a route whose callers show a token by basic auth."""
 
 
 STATUS: dict[type[Exception], HTTPStatus] = {

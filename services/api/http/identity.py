@@ -309,7 +309,7 @@ def caller_of(connection: Connection) -> Caller:
     """The caller of a request. Raises `Unauthorized` if the path is not protected, because no caller was looked up."""
     caller = connection.scope["state"].get(_CALLER)
     if not isinstance(caller, Caller):
-        raise Unauthorized("nobody is known here")
+        raise Unauthorized("no caller is known here")
     return caller
 
 

@@ -172,7 +172,7 @@ SECURITY: Json = {
 _BASIC = "basic"
 FILE: Json = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _PARAMETER = re.compile(r"\{(\w+):(?:str|path)\}")
-# Of the names that stand in paths of several subjects.
+# The names in paths of several subjects.
 _SEGMENTS: dict[str, Json] = {
     f"{thing}_id": {"type": "string", "format": "uuid", "description": f"The id of the {thing}."}
     for thing in ("app", "group", "job", "template", "token", "user")

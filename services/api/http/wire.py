@@ -53,8 +53,8 @@ T = TypeVar("T", bound=Struct)
 
 
 class Body(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The fields that a route reads of a request. Every field has a default, which stands for `null` and for absence. A
-    default of `UNSET` stands for absence alone."""
+    """The fields that a route reads of a request. Every field has a default, which means `null` or absence. A
+    default of `UNSET` means absence alone."""
 
 
 def read(body: bytes, kind: type[T], amend: Callable[[dict[str, Any]], None] | None = None) -> T:
@@ -207,7 +207,7 @@ def _known_fields(raw: dict[str, Any], kind: type[Struct]) -> dict[str, Any]:
                 raise Invalid(f"unknown field {key!r}: leave it out, as no body asks for a dry run", field=key)
             continue
         if name in fields:
-            raise Invalid(f"the key {name!r} stands twice: case makes no difference", field=name)
+            raise Invalid(f"the key {name!r} occurs twice; upper and lower case are the same", field=name)
         fields[name] = value
     taken = _fields_with_null(kind)
     return {name: value for name, value in fields.items() if value is not None or name in taken}
@@ -318,6 +318,8 @@ R = TypeVar("R", bound=Refused)
 
 
 class ItemError(Struct, frozen=True):
+    """The error in an item."""
+
     reason: str
     field: str | None
 

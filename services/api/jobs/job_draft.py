@@ -123,7 +123,7 @@ class FileCounting:
 
 
 class JobDraft(Struct, frozen=True):
-    """A job, its templates, the file of its users as it was found, if they stand in one, and probable mistakes."""
+    """A job, its templates, the file of its users as it was found, if any, and probable mistakes."""
 
     job: Job
     templates: Sequence[Template]

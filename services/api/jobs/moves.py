@@ -32,7 +32,7 @@ def doer_of(connection: Connection) -> Doer:
 
 
 class MoveFiguresView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The effect of a move: so many `jobs` would be moved. `devicesNotReached` have got nothing yet, as far as these
+    """The effect of a move: the number of `jobs` to be moved. `devicesNotReached` have got nothing yet, as far as these
     jobs are planned; `unplanned` of them are not planned to their end."""
 
     jobs: int

@@ -276,7 +276,7 @@ class TrialBody(wire.Body, frozen=True, kw_only=True):
 
 class TrialView(Struct, frozen=True, kw_only=True, rename="camel"):
     """The rendered template: the value of `aps` or `data`, and its bytes as JSON. Or the `fault`, and the `field`
-    that has it, as in `body.alert.title`. `valuelessTags` have no value: nothing stands in their place."""
+    that has it, as in `body.alert.title`. `valuelessTags` have no value: they are replaced by nothing."""
 
     locale: str
     body: dict[str, Any] | None

@@ -91,7 +91,7 @@ CSV = "text/csv"
 PARTS_AT_ONCE = 8
 """How many parts a process takes at the same time: each is in memory until it is stored."""
 PARTS_OF_A_CALLER = 4
-"""How many of them may be one caller's: whoever sends slowly keeps others waiting."""
+"""How many of them may be one caller's: a slow sender keeps others waiting."""
 PART_SECONDS = 120.0
 """How long a part may take to come: 8 MiB at some 70 KB a second."""
 _SEGMENTS = {"upload_id": {"type": "string", "format": "uuid", "description": "The id of the upload."}}
@@ -114,7 +114,7 @@ class UploadCompletion(wire.Body, frozen=True, kw_only=True, forbid_unknown_fiel
     """The completion of an upload."""
 
     bytes: Annotated[
-        int | None, Meta(description="How many bytes it has: nothing is completed where it has not so many.")
+        int | None, Meta(description="How many bytes it has: an upload of another size is not completed.")
     ] = None
 
 

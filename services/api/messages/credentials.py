@@ -210,7 +210,7 @@ class CredentialsResource(Resource):
         app = await app_of(self._store, app_id)
         credential = await self._usable(app, credential_id)
         if credential.app_id != app.id:
-            reason = "another app shares this credential: whoever runs that one changes it"
+            reason = "another app owns this credential: change it in that app"
             raise Forbidden(reason, field="credentialId", value=credential_id)
         return credential
 

@@ -1,5 +1,5 @@
 """Counting who would get a message of a job, within a time limit: the audience is read from its beginning, and looked
-up part by part. Memory holds a part, and a hash of each recipient, to tell who stands there twice."""
+up part by part. Memory holds a part, and a hash of each recipient, to find repeated ones."""
 
 import asyncio
 from collections import Counter

@@ -78,8 +78,8 @@ class AudienceView(View, frozen=True):
     estimated_users: int | None
     without_token: Annotated[int, Meta(description="Counted devices that would be skipped.")]
     unknown: Annotated[int, Meta(description="Counted users of a file who have no device.")]
-    repeated: Annotated[int, Meta(description="Counted rows of a file whose user stands in it before.")]
-    held_out_users: Annotated[int, Meta(description="About so many of the counted users the control group holds out.")]
+    repeated: Annotated[int, Meta(description="Counted rows of a file that repeat an earlier user.")]
+    held_out_users: Annotated[int, Meta(description="Estimated part of the counted users that is held out.")]
     zones: Annotated[list[ZoneCount], Meta(description=f"The {LISTED} most frequent ones.")]
     locales: Annotated[list[LocaleCount], Meta(description=f"The {LISTED} most frequent ones.")]
 
@@ -94,7 +94,7 @@ class ZoneStart(View, frozen=True):
 
 
 class SampleView(View, frozen=True):
-    """The record that a template makes for a made-up device, as it would stand on Kafka; `null` if it cannot be made
+    """The record that a template makes for a made-up device, as it would be on Kafka; `null` if it cannot be made
     (`failure` says why) or is too long to be shown. `devices` is how many of the counted ones have its locale."""
 
     template_name: str
@@ -227,7 +227,7 @@ class PreviewResource(Resource):
         self._clock = clock
         self._rules = rules
         self._permits = asyncio.Semaphore(AT_ONCE)
-        # For as long as somebody of the namespace holds its lock or waits for it.
+        # As long as a request of the namespace holds its lock or waits for it.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @Route(

@@ -74,6 +74,8 @@ _APP, _NAMESPACE, _USER = "app/", "namespace/", "user:"
 
 
 class Role(StrEnum):
+    """The rights of a caller, the smallest first."""
+
     VIEWER = "viewer"
     OPERATOR = "operator"
     ADMIN = "admin"

@@ -44,6 +44,8 @@ MOST_SEQUENCE = 2**53
 
 
 class DeliveryStatus(StrEnum):
+    """The state of a delivery."""
+
     OPEN = "open"
     DELIVERED = "delivered"
     DEAD = "dead"
@@ -200,6 +202,8 @@ MOST_OPEN = 1_000
 
 
 class DeathReason(StrEnum):
+    """The reason why events became a dead letter, or were lost."""
+
     ATTEMPTS = "attempts"  # it failed too often while others succeeded
     AGE = "age"  # it was undelivered for too long
     BACKLOG = "backlog"  # the backlog exceeded its limits

@@ -34,6 +34,8 @@ _PLACE = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 class Comparison(StrEnum):
+    """The comparison of a condition."""
+
     EQ = "eq"
     NE = "ne"
     IN = "in"

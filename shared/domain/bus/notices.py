@@ -239,6 +239,6 @@ def write_notice(notice: BusNotice, mailing: Mailing) -> Letter | None:
 def _remedy(notice: BusNotice) -> list[str]:
     again = "\nOr have its service subscribe again, as it does when it starts." if notice.key == PUBLISHED_KEY else ""
     return [
-        "What waited goes out once the receiver is well and somebody resumes the subscription:",
+        "To deliver the waiting events, repair the receiver and resume the subscription:",
         clip(f"  carillon subscriptions resume {notice.key}") + again,
     ]

@@ -30,6 +30,8 @@ from shared.domain.instants import EPOCH, ms
 
 
 class ReplayState(StrEnum):
+    """The state of a replay."""
+
     WAITING = "waiting"  # for its subscription to be resumed
     RUNNING = "running"
     HELD = "held"  # the queue is half full, or collects nothing

@@ -34,6 +34,8 @@ OPEN_DELIVERIES = 100
 
 
 class SubscriptionStatus(StrEnum):
+    """The state of a subscription."""
+
     ACTIVE = "active"
     PAUSED = "paused"  # by its owner: it goes on collecting, and its receiver is not called
     SUSPENDED = "suspended"  # by Carillon, because its receiver fails: it collects nothing

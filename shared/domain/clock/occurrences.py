@@ -44,6 +44,8 @@ _UNENDED_ATTEMPTS = 5
 
 
 class OccurrenceKind(StrEnum):
+    """The kind of an occurrence."""
+
     ONCE = "once"  # one instant, deleted after it has fired
     SERIES = "series"  # the next instant of a recurrence: moves after it has fired
     ASKED = "asked"  # fired by hand: neither a pause nor the misfire rule holds it
@@ -184,6 +186,8 @@ def _hash(owner: str, generation: str, instant: str) -> str:
 
 
 class OutcomeResult(StrEnum):
+    """The result of an attempt."""
+
     FIRED = "fired"  # the target has it
     FAILED = "failed"  # the target refused; it is tried again
     SKIPPED = "skipped"  # found too late, by the schedule's rule

@@ -69,6 +69,8 @@ COMMITTED_WITHIN = timedelta(hours=1)
 
 
 class ScheduleState(StrEnum):
+    """The state of a schedule."""
+
     ACTIVE = "active"  # fires
     PAUSED = "paused"  # held by its owner
     FINISHED = "finished"  # every instant is finished; deleted later. A new content begins it anew

@@ -39,6 +39,8 @@ OF_NAMESPACES = frozenset({"schedule", "dead-letter", "signing-secret", "subscri
 
 
 class ActOutcome(StrEnum):
+    """How an act ended."""
+
     BEGUN = "begun"
     DONE = "done"
     REFUSED = "refused"

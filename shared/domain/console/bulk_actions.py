@@ -46,6 +46,8 @@ class BulkAct(StrEnum):
 
 
 class BulkState(StrEnum):
+    """The state of an action."""
+
     WAITING = "waiting"  # no worker has it yet
     RUNNING = "running"  # a worker has it, or will have it again
     DONE = "done"  # every match was looked at; final

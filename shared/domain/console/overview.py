@@ -28,6 +28,8 @@ _MICROSECONDS = 1_000_000
 
 
 class OverallVerdict(StrEnum):
+    """Whether all is well."""
+
     WELL = "well"
     AILING = "ailing"
     UNKNOWN = "unknown"

@@ -55,6 +55,8 @@ OTHER = "other"
 
 
 class BatchStatus(StrEnum):
+    """The state of a batch."""
+
     PLANNED = "planned"  # cut, not on the broker
     QUEUED = "queued"  # a message of its turn, or an occurrence after a delay, brings it to a worker
     SENDING = "sending"  # a lane owns it: its outcome is that lane's transaction

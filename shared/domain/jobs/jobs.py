@@ -30,6 +30,8 @@ from shared.domain.tasks import RetriedTask
 
 
 class JobStatus(StrEnum):
+    """The state of a job."""
+
     SCHEDULED = "scheduled"  # accepted, its start is in the future
     RUNNING = "running"  # planned, fed and sent
     PAUSED = "paused"  # held by a user: nothing is fed

@@ -51,6 +51,8 @@ _FEWEST_IN_FLIGHT, _USUAL_MOST_IN_FLIGHT = 20, 1_000
 
 
 class CredentialStatus(StrEnum):
+    """Whether a credential sends."""
+
     ACTIVE = "active"
     SUSPENDED = "suspended"  # an operator has stopped it
     REJECTED = "rejected"  # the provider no longer accepts its secret
@@ -73,6 +75,8 @@ CREDENTIAL_TRANSITIONS: Mapping[CredentialStatus, frozenset[CredentialStatus]] =
 
 
 class SendOrder(StrEnum):
+    """The order of a credential's jobs."""
+
     AGE = "age"  # the oldest first
     SHARES = "shares"  # the job with the smallest used share first
 

@@ -51,6 +51,8 @@ REPEATED = "repeated"
 
 
 class MessageState(StrEnum):
+    """The state of a message."""
+
     UNSENT = "unsent"
     SENDING = "sending"  # written ahead of its call, which may have begun
     UNKNOWN = "unknown"  # perhaps called, with an unknown outcome

@@ -355,7 +355,7 @@ def _unless_fixed(value: Any, part: _Object | _List) -> _Part:
 
 def _plain_key(key: str, path: str) -> str:
     if split_at_tags(key, path).tags:
-        raise Invalid(f"invalid template: {path} has a tag in the key {key!r}; tags stand in values", field=path)
+        raise Invalid(f"invalid template: {path} has a tag in the key {key!r}; tags may only be in values", field=path)
     return key
 
 

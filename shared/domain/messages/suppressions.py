@@ -123,6 +123,8 @@ LIST_RULE = f"up to {LIST_CHARACTERS} printable characters in Unicode's form NFC
 
 
 class SuppressionCause(StrEnum):
+    """The cause of a suppression."""
+
     BOUNCE = "bounce"  # the address will never work
     COMPLAINT = "complaint"  # the recipient called a message spam
     UNSUBSCRIBE = "unsubscribe"  # the recipient wants no more

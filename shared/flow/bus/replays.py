@@ -135,7 +135,7 @@ class BusReplayFlow:
         if replay is None:
             raise Gone("the log has its events no more", field="id", value=letter.id)
         if not await self._store.bus_replays.add_in_place_of(letter, replay):
-            return "somebody else has just retried it, or made another replay of its subscription"
+            return "another request has just retried it, or made another replay of its subscription"
         await fault("replay.after_insert")
         await self._tell(replay)
         return ""

@@ -170,7 +170,7 @@ class BacklogUpkeep:
         still = await self._store.bus_standings.read_uncut(sorted(asleep)) if asleep else {}
         for queue, backlog in still.items():
             if await self._store.bus_subscriptions.rouse(queue, backlog.events, now):
-                log.error("a queue that nobody would have looked at is woken", queue=queue)
+                log.error("a queue that no worker would have looked at is woken", queue=queue)
                 roused += 1
         return roused
 

@@ -218,7 +218,7 @@ class CredentialFlow:
 
         def swap(present: Credential) -> Credential:
             if (present.fingerprint, present.fields) != (credential.fingerprint, credential.fields):
-                raise Conflict("somebody else has replaced the secret meanwhile", field="secret")
+                raise Conflict("another request replaced the secret; read the account and try again", field="secret")
             return present.with_secret(fields, sealed["secret"], sealed["fingerprint"])
 
         changed = await self.change(credential, swap)
@@ -235,7 +235,7 @@ class CredentialFlow:
         moved = await self._store.credentials.move(credential.id, to, why=why[:WHY_CHARACTERS], at=self.now())
         if moved is None:
             check_move(await self.require(credential.id), to)
-            raise Conflict("somebody else has moved it meanwhile", field="status")
+            raise Conflict("another request changed the status of this account; read it and try again", field="status")
         if moved.status.sends:
             await lift_pause(self._store, credential.id)
         return moved

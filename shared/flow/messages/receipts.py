@@ -336,7 +336,7 @@ class CallbackFlow:
     async def require(self, credential_id: str) -> Credential:
         credential = await self._find(credential_id)
         if credential is None or credential.kind not in self._load_kinds():
-            raise NotFound("there is nobody here to be told", field="credentialId")
+            raise NotFound("no provider account has this callback URL", field="credentialId")
         return credential
 
     async def take(self, credential: Credential, request: CallbackRequest) -> None:

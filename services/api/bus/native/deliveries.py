@@ -35,7 +35,7 @@ from shared.flow.bus.deliveries import MOST_AT_ONCE, BusDeadLetterFlow, Delivery
 
 
 class BusAttemptView(Struct, frozen=True, kw_only=True):
-    """One call of a receiver, which took so many `ms`: the `status` of its answer, or 0 and the `error`; `excerpt` is
+    """One call of a receiver, its duration in `ms`, and the `status` of its answer, or 0 and the `error`; `excerpt` is
     the beginning of the answer's body."""
 
     at: Timestamp
@@ -77,7 +77,7 @@ class BusDeliveryView(Struct, frozen=True, kw_only=True):
 
 
 class WholeBusDeliveryView(BusDeliveryView, frozen=True, kw_only=True):
-    """A delivery with its events, as their receiver gets them: none unless they are asked for, and none for whoever may
+    """A delivery with its events, as their receiver gets them: none unless asked for, and none if the caller may
     not see personal data."""
 
     events: list[Raw]
@@ -156,7 +156,7 @@ class BusDeliveriesResource(Resource):
 
 
 class BusDeadLetterView(Struct, frozen=True, kw_only=True):
-    """Events that nobody has taken; `id` is their delivery's. `reason` is `attempts` where they were refused too often,
+    """Events that were not taken; `id` is their delivery's. `reason` is `attempts` where they were refused too often,
     `age` where for too long, `backlog` where too many waited: then there is no delivery, and a retry replays the events
     while the log has them; where it is not known in which log they lie, nothing `can_be_retried`.
     `first_at` is when the first of them arrived, `last_at` when the last did, where that is told. The first three and
@@ -178,7 +178,7 @@ class BusDeadLetterView(Struct, frozen=True, kw_only=True):
 
 
 class WholeBusDeadLetterView(BusDeadLetterView, frozen=True, kw_only=True):
-    """A dead letter with its events, as their receiver would have got them: none for whoever may not see personal
+    """A dead letter with its events, as their receiver would have got them: none if the caller may not see personal
     data."""
 
     events: list[Raw]

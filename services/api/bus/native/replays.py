@@ -36,7 +36,7 @@ class ReplayBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class ReplayView(Struct, frozen=True, kw_only=True):
     """A replay. One that began by itself, as its subscription was resumed, or by the retry of a dead letter has no
-    `from`. It has `read` some of the `total` records of the log, of all topics, and brought so many `events`;
+    `from`. It has `read` some of the `total` records of the log, of all topics, and brought `events` of them;
     `lost` counts records that the log no longer had. `begins_late`: the log does not reach back to where it was to
     begin. `reason` says why it waits, or why it is over."""
 

@@ -134,7 +134,7 @@ class BusDeadLetterPages(PageSet):
 
     @FormRoute(_LETTER_PAGE + "/retry", page="show_dead_letter")
     async def retry_dead_letter(self, visit: Visit) -> Moved:
-        """Deliver it again. If it stands for lost events, they are replayed, and the page of replays shows the
+        """Deliver it again. If its events were lost, they are replayed, and the page of replays shows the
         progress."""
         letter = await _read_letter(visit)
         await _act(visit, letter["id"])

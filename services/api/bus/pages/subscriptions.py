@@ -1,4 +1,4 @@
-"""`/ui/bus`, `/ui/bus/subscriptions/…` and `/ui/bus/topics/…`: how subscriptions stand, how one is made and changed,
+"""`/ui/bus`, `/ui/bus/subscriptions/…` and `/ui/bus/topics/…`: how well subscriptions are, how one is made and changed,
 and what is published.
 
 Each page of the bus is about one namespace: the reader's own, or the one that `?namespace=` names, which every link and
@@ -235,7 +235,7 @@ def is_success(attempt: Shown) -> bool:
 
 
 def stand(subscription: Shown, health: Shown | None) -> Values:
-    """How a subscription stands: in a `word`, `why`, and `since` when, as far as that is known."""
+    """The health of a subscription: in a `word`, `why`, and `since` when, as far as that is known."""
     word, why, since = "unknown", "", None
     if subscription["state"] != "active":
         word, why, since = subscription["state"], subscription["reason"], subscription["updated_at"]

@@ -47,7 +47,7 @@ class ApiTokenBody(Struct, frozen=True):
     token: Annotated[
         Annotated[str, Meta(extra_json_schema={"pattern": "^[a-z0-9:_-]{1,64}$", "maxLength": SECRET_CHARACTERS})]
         | None,
-        Meta(description="The token itself; by default one is made that nobody can guess."),
+        Meta(description="The token itself; by default a random one is made."),
     ] = None
 
 

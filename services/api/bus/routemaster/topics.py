@@ -107,7 +107,7 @@ class PublishedEventBody(Struct, frozen=True):
 
 
 class PublishedTopic(Struct, frozen=True):
-    """A topic. `publisher` is the caller's own token, or the name of another's; `null` where nobody has published.
+    """A topic. `publisher` is the caller's own token, or the name of another's; `null` before the first event.
     `events` were published on it."""
 
     name: str
@@ -134,7 +134,7 @@ class PublishedTopicsResource(Resource):
         ])  # fmt: skip
 
     @Route(
-        "POST", TOPIC, summary="Publish an event. The topic belongs to whoever does so first.",
+        "POST", TOPIC, summary="Publish an event. The topic belongs to its first publisher.",
         act=UNRECORDED, who=OnBus.CLIENT, body=PublishedEventBody, answers={HTTPStatus.OK: None},
         segments=SEGMENTS,
     )  # fmt: skip

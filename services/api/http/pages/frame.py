@@ -298,7 +298,7 @@ class Doors:
         except Unauthorized as error:
             return self._show(request, after, wrong=error.reason, status=HTTPStatus.UNAUTHORIZED)
         except Unavailable as error:
-            return self._frame.show_away(request, "Nobody can sign in now", error)
+            return self._frame.show_away(request, "Signing in is not possible now", error)
         return self._frame.move(request, Moved(_inside(after)), {"set-cookie": cookie})
 
     async def sign_out(self, request: Request[Any, Any, Any]) -> Response[Any]:
