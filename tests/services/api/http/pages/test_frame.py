@@ -88,7 +88,7 @@ async def test_a_role_that_is_missing_is_named(house: House) -> None:
     page = await browser.get("/processes")
     assert (page.status, "needs the role viewer over *" in text_of(page)) == (403, True)
     page = await browser.get(f"/apps/{await house.app()}")
-    assert (page.status, "needs the role viewer over the app" in text_of(page)) == (403, True)
+    assert (page.status, "need the role viewer for this app" in text_of(page)) == (403, True)
 
 
 async def test_an_address_chooses_among_sentences_and_writes_none(admin: Browser) -> None:
