@@ -21,7 +21,7 @@ DRY_RUN = {"dryRun": "true"}
 
 class MoveFigures(Struct, frozen=True, kw_only=True, rename="camel"):
     """How many jobs would be moved. After a stop, `devices_not_reached` devices would get nothing, and `unplanned` jobs
-    are not among these; `None` for other moves, and where nobody has counted."""
+    are not among these; `None` for other moves, and if they were not counted."""
 
     jobs: int
     devices_not_reached: int | None = None
@@ -236,7 +236,7 @@ class Jobs(Resource[M]):
         self, app_id: str, job_id: str, *, state: str = "", limit: int | None = None, page_size: int = PAGE_SIZE
     ) -> AsyncGenerator[Message]:
         """The messages of a job in the order of its audience, or only those in this `state`; read page by page. Those
-        that nobody has called are not among them."""
+        that no worker has called are not among them."""
         query = query_of(state=state)
         return self._list(
             list[Message], "apps", app_id, "jobs", job_id, "messages", query=query, limit=limit, page_size=page_size

@@ -47,7 +47,7 @@ class PushJob(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.template:
             raise ValueError('a push job needs a template: template="welcome", or a list of names')
-        # As JSON, what is no number would be null, and nobody would be held out.
+        # As JSON, what is no number would be null, and no user would be held out.
         if not 0 <= self.control_group < 1:
             raise ValueError(f"control_group is at least 0 and less than 1, not {self.control_group!r}")
         self._times()
@@ -131,7 +131,7 @@ class StoredJob(Short, frozen=True, kw_only=True, rename="camel"):
     The jobs of a localized push have its `group_id`, and a `zone` each. `zones`, all of them from west to east, are
     only in the answer to start, as are `warnings` of probable mistakes. `control_group_csv_path` is the file of those
     who were held out, once the job is completed. Jobs that send by a provider account have its `credential_id`; single
-    ones have their `options`, how their `messages` stand, and what is ahead of them (`queue`). `redacted` says that
+    ones have their `options`, the counts of their `messages`, and what is ahead of them (`queue`). `redacted` says that
     context, metadata, the paths of files and what went wrong are left out: the caller is a viewer.
     """
 
@@ -224,7 +224,7 @@ class LocaleCount(_View, frozen=True):
 class AudienceCount(_View, frozen=True):
     """The recipients of the job. `devices` and `users` are those that were counted in the time there was; `exact` says
     that they are all, else the estimates tell about how many there are. Those `without_token` would be skipped. In a
-    file, `unknown` users have no device and `repeated` rows name a user who stands before. The control group holds out
+    file, `unknown` users have no device and `repeated` rows repeat an earlier user. The control group holds out
     about `held_out_users` of the counted users."""
 
     exact: bool
@@ -272,7 +272,7 @@ class Notice(_View, frozen=True):
 
 class QueuePreview(_View, frozen=True):
     """The queue ahead of the job in its credential: running `jobs` with unsent `messages`. `starts_in` is in seconds,
-    `None` where nobody can tell."""
+    `None` if unknown."""
 
     jobs: int
     messages: int
@@ -289,7 +289,7 @@ class MessageSample(_View, frozen=True):
 
 
 class MessagesPreview(Short, _View, frozen=True):
-    """The messages that a job with a credential would send. So many `recipients` were counted who would be called;
+    """The messages that a job with a credential would send. `recipients` are the counted ones that would be called;
     unless that is `exact`, the estimate tells about how many there are in all. `malformed` and `suppressed` ones would
     never be called, nor those whose message is `unrendered`, empty or too long; `repeated` rows get no message. With
     `unfilled_tags` the job would be stopped. `samples` are of the first 20 locales. `queue` and `estimated_end` are

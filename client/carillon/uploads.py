@@ -61,7 +61,7 @@ class Uploads(Resource[M]):
         AWS takes at most 5 GB in one PUT, which an upload is; it refuses what is larger (`EntityTooLarge`).
 
         Raises:
-            CarillonError: no place was given, or what stands there refuses the file; what S3 says is the `reason`.
+            CarillonError: no place was given, or the server there refuses the file; what S3 says is the `reason`.
                 `Unavailable` shows the URL and its last cause without the signature.
             Invalid: the file changed meanwhile; `field` is `source`.
             OSError: it cannot be read, be it in the middle (there is no further attempt then), or a stream not be

@@ -23,7 +23,6 @@ Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def contexts(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the names of contexts."""
     from services.cli.contexts import read_contexts
     from shared.runtime.private import without_secrets
 

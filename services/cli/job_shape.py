@@ -73,7 +73,6 @@ def state_of_group(group: Json) -> str:
 
 
 def creation_of(out: Output, job: Json) -> str:
-    """The sentence about a new job."""
     if not job["zones"]:
         return f"Created job {job['id']}."
     first = out.when(min(zone["startsAt"] for zone in job["zones"]))
@@ -106,7 +105,6 @@ def _fold(zones: Sequence[Json]) -> Json:
 
 
 def job_columns(out: Output, *, app: bool = True) -> Sequence[TableColumn]:
-    """The columns of a list of jobs."""
     return [
         TableColumn("ID", lambda job: job["id"], "id"),
         *([TableColumn("APP", lambda job: job["app"]["name"])] if app else []),
@@ -123,12 +121,10 @@ def job_columns(out: Output, *, app: bool = True) -> Sequence[TableColumn]:
 
 
 def units_of(job: Json) -> str:
-    """The word for the things that a job counts."""
     return "messages" if job.get("credentialId") else "devices"
 
 
 def job_fields(out: Output, job: Json, *, credential: str = "") -> Fields:
-    """The non-empty fields of a job. `credential` names its provider account."""
     units = units_of(job)
     return [
         ("id", job["id"]),
@@ -215,7 +211,6 @@ def start_column() -> TableColumn:
 
 
 def zone_columns() -> Sequence[TableColumn]:
-    """The jobs of a group."""
     return [
         TableColumn("ZONE", lambda zone: zone["zone"], "word"),
         TableColumn("JOB", lambda zone: zone["jobId"], "id"),
@@ -238,7 +233,6 @@ def events_of(job: Json) -> list[dict[str, Any]]:
 
 
 def event_line(out: Output, event: Json) -> str:
-    """An event on a line."""
     message = "" if event["message"] in SILENT else event["message"]
     parts = (out.when(event["createdAt"]), label_of(event["stage"], event["state"]), message, _doer(event))
     return visible("  ".join(part for part in parts if part))
@@ -251,7 +245,6 @@ def _doer(event: Json) -> str:
 
 
 def time_left(job: Json) -> str:
-    """The remaining time at the present rate."""
     end = read_wire(job.get("estimatedEnd"))
     return format_span(end.timestamp() - time.time_ns() / NANOSECONDS) if end else ""
 

@@ -137,7 +137,6 @@ def find_schedule(session: Session, typed: str, **query: Any) -> str:
 def find_listed(
     session: Session, typed: str, *path: str, what: str, names: Sequence[str] = ("id",), noun: str = "", **query: Any
 ) -> Json:
-    """One of the things of a list."""
     see = f"`carillon {noun or '-'.join(path)} list` shows them."
     return pick(typed, session.api.items(*path, **query), what=what, names=names, see=see)
 

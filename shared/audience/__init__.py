@@ -45,8 +45,6 @@ SCANS = 5  # the scans that one call may take to fill a page that it has begun
 
 
 class Audience:
-    """The push tables of one database."""
-
     def __init__(self, connections: Connections, *, scan_rows: int, tables: Tables | None = None) -> None:
         self.connections = connections
         self.scan_rows = scan_rows
@@ -67,7 +65,6 @@ class Audience:
         return (await self._tables.describe(table)).user_type()
 
     async def highest(self, table: str) -> int:
-        """The greatest seq_id of the table, 0 if it has no rows."""
         rows = await self._tables.ask(table, (), lambda known, _: statements.highest(known.name))
         return rows[0][0] or 0
 

@@ -69,7 +69,6 @@ def _table(name: str) -> str:
 
 
 async def _present(connection: "asyncpg.Connection[asyncpg.Record]", table: str) -> int:
-    """The number of devices in the table, of which each must have been made here."""
     query = (
         "SELECT count(*) AS count, coalesce(max(seq_id), 0) AS highest, "  # noqa: S608 - the name is quoted
         f"count(*) FILTER (WHERE NOT starts_with(user_id, $1)) AS foreign_ones FROM {quote_name(table)}"

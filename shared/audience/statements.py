@@ -88,7 +88,6 @@ class Table(Struct, frozen=True):
 
 
 def read_table(name: str, rows: Sequence[Any], needed: Sequence[str] = DETAILS) -> Table:
-    """The table that `DESCRIBE` found."""
     if not rows:
         raise Invalid(f'there is no table "{name}" in the push database', field="app")
     columns = {row["name"]: Column(row["type"], row["indexed"], row["deterministic"], row["unique"]) for row in rows}
@@ -124,7 +123,6 @@ def quote_name(name: str) -> str:
 
 
 def highest(table: str) -> str:
-    """The greatest key, NULL without rows."""
     return f"SELECT max({KEY})::bigint FROM {quote_name(table)}"
 
 
@@ -177,7 +175,6 @@ def divide_users(table: Table) -> str:
 
 
 def shared_key(table: Table) -> str:
-    """A key among those in $1 that several rows share, if there is one."""
     among = f"{KEY} IN (SELECT unnest($1::bigint[]))"
     return f"SELECT {KEY} FROM {quote_name(table.name)} WHERE {among} GROUP BY {KEY} HAVING count(*) > 1 LIMIT 1"
 

@@ -138,5 +138,4 @@ class OwnEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def without_empty(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts without those that are `""` or `None`."""
     return {name: fact for name, fact in facts.items() if fact not in ("", None)}

@@ -35,8 +35,6 @@ class _StoreAway(Unavailable):
 
 
 class ControlGroupFile:
-    """Writes the files. Safe to repeat."""
-
     def __init__(self, store: Store, blobs: Blobs, clock: Clock, *, folder: str) -> None:
         self._store = store
         self._blobs = blobs
@@ -101,8 +99,6 @@ def _lines_of(users: Sequence[str]) -> bytes:
 
 
 class PushKind(JobKind):
-    """The steps that push jobs do in their own way."""
-
     batch_task = SendBatch
 
     def __init__(self, stream: Stream, control_group: ControlGroupFile, settings: StreamSettings) -> None:

@@ -117,8 +117,6 @@ def _increments(document: Document, new: Mapping[str, int], most: int) -> dict[s
 
 
 class HeldOut(Aggregate):
-    """The `held_out` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._held_out = database["held_out"]
 
@@ -141,7 +139,6 @@ class HeldOut(Aggregate):
             await forget_all(self._held_out, {"job_id": job_id})
 
     async def job_ids(self, *, after: str, limit: int) -> list[str]:
-        """The jobs after `after` that hold users out, in order."""
         return await read_values(self._held_out, "job_id", after=after, limit=limit)
 
 

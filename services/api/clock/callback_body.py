@@ -94,7 +94,6 @@ CallbackBody = Annotated[
 
 
 def read_callback(body: CallbackBody, targets: Targets) -> Callback:
-    """The callback that a body asks for. Raises `Invalid`, also for a target that this deployment cannot reach."""
     match body:
         case RabbitCallbackBody(data):
             return _rabbit(data, targets)

@@ -51,7 +51,6 @@ def read_page(request: Request[Any, Any, Any], position: type[P]) -> Asked[P]:
 def links(
     request: Request[Any, Any, Any], asked: Asked[P], found: Page[T], position: Callable[[T], P]
 ) -> dict[str, str]:
-    """The headers that link to the next page, if there is one."""
     if not found.more:
         return {}
     cursor = base64.urlsafe_b64encode(msgspec.json.encode(position(found[-1]))).decode().rstrip("=")
@@ -67,7 +66,6 @@ def public_path(public_url: str) -> str:
 
 
 def first(request: ASGIConnection[Any, Any, Any, Any], name: str) -> str:
-    """The first value of a query parameter, `""` without one."""
     if not request.scope["query_string"]:
         return ""
     values = request.query_params.getall(name, [])

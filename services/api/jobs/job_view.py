@@ -270,7 +270,7 @@ def job_view(
     progress: Progress | None = None,
     listed: bool = False,
 ) -> JobView:
-    """A job of an app, with its sums as they stand, its group's zones and its progress if they are given."""
+    """A job of an app, with its present sums, its group's zones and its progress if they are given."""
     summed = progress.summed if progress is not None else Receipt(reasons=job.reasons, locales=job.locales)
     ends_at = progress.ends_at if progress is not None else None
     return JobView(
@@ -357,8 +357,6 @@ def _zones(group: Group) -> list[ZoneView]:
 
 
 class JobAnswers:
-    """Answers with jobs. The figures of an open one are up to a second old."""
-
     def __init__(self, store: Store, watch: JobWatch, account_jobs: AccountJobs) -> None:
         self._store = store
         self._watch = watch

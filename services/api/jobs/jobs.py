@@ -57,8 +57,6 @@ EXACT = Parameter(
 
 
 class JobPosition(Struct, frozen=True, array_like=True):
-    """The place of a job in the list of its app's."""
-
     created_at: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     id: str
 
@@ -68,8 +66,6 @@ JOB = JOBS + "/{job_id:str}"
 
 
 class JobsResource(Resource):
-    """The routes of jobs, but for their moves."""
-
     def __init__(
         self,
         store: Store,
@@ -221,8 +217,6 @@ class RateView(Struct, frozen=True):
 
 
 class BatchesResource(Resource):
-    """The routes of a job's batches."""
-
     def __init__(self, store: Store, watch: JobWatch) -> None:
         self._store = store
         self._watch = watch

@@ -81,7 +81,6 @@ def list_processes(session: Session) -> None:
 
 
 def process_columns(out: Output) -> Sequence[TableColumn]:
-    """The columns of a list of processes."""
     return (
         TableColumn("ID", lambda each: each["id"], "id"),
         TableColumn("ROLES", lambda each: ",".join(each["roles"])),

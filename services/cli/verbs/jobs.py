@@ -249,7 +249,7 @@ def _confirm(session: Session, app_id: str, job_id: str, done: str) -> None:
 
 def _what_is_left(job: Json, left: int) -> str:
     if not job["totalBatches"]:
-        return "nobody has got it yet."
+        return "no recipient has got it yet."
     planned = f"{group_digits(left)} of the {group_digits(job['totalTokens'])} {units_of(job)} planned so far"
     return f"{planned} will not be {'sent' if job.get('credentialId') else 'reached'}."
 

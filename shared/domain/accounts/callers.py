@@ -200,7 +200,6 @@ def user_caller(user: User) -> Caller:
 
 
 def token_caller(token: Token) -> Caller:
-    """The identity of a service. Its namespace survives a change of name."""
     return Caller(
         namespace=token.owns,
         name=token.name,
@@ -224,7 +223,6 @@ def bus_digest(secret: str) -> str:
 
 
 def check_email(email: str) -> None:
-    """Raise `Invalid` unless this is an e-mail address with a dot in its domain."""
     if len(email) > EMAIL_CHARACTERS or EMAIL.fullmatch(email) is None or not email.isprintable():
         raise Invalid("invalid email: an address such as name@example.com is needed", field="email", value=email)
 

@@ -63,7 +63,6 @@ class ByteRange(Struct, frozen=True, tag="bytes"):
 
     @property
     def repeats(self) -> int:
-        """The number of rows that repeat an earlier user."""
         return int.from_bytes(self.repeated).bit_count()
 
     @property

@@ -16,7 +16,7 @@ from shared.domain.audience.csv_layout import MAX_RECORD_BYTES, Flaw, Layout, Po
 from shared.domain.errors import Invalid
 
 FIELD = "csvPath"
-HEADER_ONLY = "the file holds a header and nobody behind it"
+HEADER_ONLY = "the file has a header and no rows behind it"
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BLANKS = b" \t\x0b\x0c\x1c\x1d\x1e\x1f"
@@ -91,7 +91,6 @@ class RowReader:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> Rows:
-        """The rows that this chunk completes."""
         return self._read(self._rest + chunk, ended=False)
 
     def finish(self) -> Rows:

@@ -99,7 +99,6 @@ def read_zone(tz: str) -> int | str | None:
 
 
 def describe_rest(devices: int, values: Sequence[str | None]) -> str:
-    """The sentence about the devices in `REST`, with some values of their `tz`."""
     number = f"{devices:,} devices are" if devices != 1 else "1 device is"
     shown = ", ".join("none" if value is None else repr(value) for value in values[:SHOWN_VALUES])
     return f"{number} in the zone {REST}, which starts with UTC, because tz names no time zone: {shown}."

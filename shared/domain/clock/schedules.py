@@ -274,7 +274,6 @@ def occurrences(schedule: Schedule) -> list[Occurrence]:
 
 
 def last_due(definition: Definition, key: str) -> datetime | None:
-    """The last instant of a list, with its delay; `None` for a series."""
     return definition.instants[-1] + spread(definition, key) if definition.instants else None
 
 

@@ -37,7 +37,7 @@ _FLOAT = re.compile(r"([^.]*\d)\s*\.(0+)(\)?)")  # a spreadsheet read the number
 _SEVERAL = re.compile(r"[^/]*\d\s*/\s*\d{1,2}")  # 1234567/8 is 1234567 and 1234568
 _MOBILE = frozenset({PhoneNumberType.MOBILE, PhoneNumberType.FIXED_LINE_OR_MOBILE})
 _NO_NUMBER = "it is no phone number"
-_SEVERAL_NUMBERS = "it stands for several phone numbers: write one"
+_SEVERAL_NUMBERS = "it means several phone numbers: write one"
 _NO_COUNTRY = "a number without + and a country code needs a defaultRegion, such as SG"
 _UNKNOWN_COUNTRY = "no country has its country code"
 _SHORT_NUMBER = "the phone number is too short"
@@ -127,8 +127,6 @@ HIDDEN = "…"
 
 
 class Malformed(Struct, frozen=True):
-    """A malformed address. `why` gives the reason and shows nothing of the address."""
-
     why: str
 
 

@@ -115,7 +115,6 @@ class MinuteCounting(Periodic):
         self._stored: Counts = read_counts()
 
     async def store_counts(self) -> None:
-        """Add the growth since the last time."""
         counts = read_counts()
         grown = subtract(counts, self._stored)
         if not grown:

@@ -45,8 +45,6 @@ PUT_OFF = Backoff(first_seconds=2, cap_seconds=30)
 
 
 class Feed:
-    """Publishes tasks, each after the move that makes it due."""
-
     def __init__(self, store: Store, broker: Broker, kinds: JobKinds) -> None:
         self._store = store
         self._broker = broker
@@ -170,7 +168,6 @@ class Feed:
         return [ordinal for ordinal in ordinals if ordinal < SLOTS or ordinal - SLOTS in settled]
 
     async def _queue(self, job_id: str, kind: JobKind, ordinal: int) -> bool:
-        """Queue this batch; `False` if it is not planned."""
         batch = await self._store.batches.queue(job_id, ordinal)
         if batch is None:
             return False

@@ -179,7 +179,6 @@ class Finish:
 
 
 def _events(written: Written, now: int) -> list[Event]:
-    """The last events of a completed job, except failures."""
     ended = Event(SEND_ENDED, EventState.SUCCESS, "Finished all batches", now)
     if written.failure:
         return [ended]

@@ -84,8 +84,6 @@ class JobKind(ABC):
 
 
 class JobKinds:
-    """All kinds that this process knows."""
-
     def __init__(self, kinds: Iterable[JobKind]) -> None:
         """Raises `ValueError` if two kinds claim a service or a queue."""
         found = list(kinds)
@@ -103,7 +101,6 @@ class JobKinds:
         return {kind.batch_task.queue for kind in self._by_service.values()}
 
     def of(self, service: str) -> JobKind:
-        """The kind of jobs with this service. Raises `UnknownKind`."""
         if service not in self._by_service:
             raise UnknownKind(f"this process knows no jobs of the service {service!r}")
         return self._by_service[service]

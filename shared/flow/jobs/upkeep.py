@@ -101,7 +101,6 @@ class ShardTurns:
         self._made = False
 
     async def find(self) -> set[int]:
-        """The turns that are due."""
         if not self._made:
             await self._turns.add(_TURNS)
             self._made = True
@@ -111,7 +110,6 @@ class ShardTurns:
         return set(range(len(_TURNS)) if heads.shards is None else heads.shards)
 
     async def claim(self, number: int) -> Occurrence | None:
-        """Claim the turn; `None` if another process was faster."""
         token, now = fresh_token(), await self._now()
         if not await self._turns.claim(number, token, Visible(now), leased_until=now + self._lease):
             return None
@@ -128,12 +126,10 @@ class ShardTurns:
             yield job_id
 
     async def end(self, turn: Occurrence) -> None:
-        """Let the turn come again in its next round."""
         rounds = _RARELY if turn.shard >= SHARDS else 1
         await self._turns.move([(turn, replace(turn, due=turn.due + rounds * self._every))])
 
     async def give_back(self, turn: Occurrence) -> None:
-        """Let the turn come again at once."""
         await self._turns.release([turn])
 
 
@@ -163,7 +159,6 @@ class Upkeep:
         self._turns = turns
 
     async def sweep(self) -> Swept:
-        """Look once at the open jobs, and count the findings."""
         found = await self.run_once()
         kinds = {name: getattr(found, name) for name in _LOSSES}
         for kind, count in kinds.items():

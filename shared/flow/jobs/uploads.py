@@ -82,7 +82,6 @@ class UploadFlow:
         return part
 
     async def require(self, app_id: str, upload_id: str) -> FileUpload:
-        """The upload. Raises `NotFound` also if its file is gone."""
         upload = await self._store.uploads.get(upload_key(app_id, upload_id))
         if upload is None:
             raise _not_found(upload_id)
@@ -159,7 +158,6 @@ class UploadFlow:
         return upload
 
     async def _look_again(self, upload: FileUpload, upload_id: str) -> FileUpload:
-        """The upload as it is now. Raises `Conflict` if another one has its id."""
         latest = await self.require(upload.app_id, upload_id)
         if latest.token != upload.token:
             raise Conflict("this upload was begun anew meanwhile", field="upload", value=upload_id)

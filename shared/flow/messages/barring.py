@@ -105,7 +105,6 @@ class UnsubscribeLinks:
 
     @property
     def missing_setting(self) -> str:
-        """The setting that links lack; `""` if none."""
         if not self._public_url:
             return "api.public_url"
         return "" if self._tokens is not None else "providers.secret_keys"
@@ -123,7 +122,6 @@ class UnsubscribeLinks:
         return [self.url_of(listing_of(app_id, channel, address, list_name)) for address in addresses]
 
     def read(self, token: str) -> Listing:
-        """The recipient and list of the token. Raises `NotFound` unless one of the keys has signed it."""
         listing = None if self._tokens is None else self._tokens.read(token)
         if listing is None:
             raise NotFound("this link is not one of ours")

@@ -29,8 +29,6 @@ RETRIED = "job_retried"
 
 
 class JobRetry:
-    """Reopens jobs."""
-
     def __init__(self, store: Store, feed: CredentialFeed, clock: Clock) -> None:
         self._store = store
         self._feed = feed
@@ -79,7 +77,7 @@ class JobRetry:
     async def _explain(self, job: Job) -> Exception:
         now = await self._store.jobs.view(job.key)
         if now is None or now.round != job.round:
-            return Conflict("somebody else has taken the job up again", field="jobId")
+            return Conflict("another request retried the job; read it and try again", field="jobId")
         if now.open:
             return Conflict(f"cannot retry {now.status or 'running'} job", field="status", value=now.status.value)
         return Conflict("the messages of this job are forgotten", field="jobId")

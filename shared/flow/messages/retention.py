@@ -107,8 +107,6 @@ _REDACTION_STEPS = 20
 
 
 class RecipientRedaction:
-    """Redacts the messages of one address, in steps."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
 
@@ -130,8 +128,6 @@ _AT_ONCE = 1_000
 
 
 class MessageBelongings(Belongings):
-    """The credentials, single messages and suppressions of apps."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
 

@@ -33,7 +33,6 @@ def _name_taken(name: str | None) -> Conflict:
 
 @contextmanager
 def _unique(name: str | None = None) -> Iterator[None]:
-    """Raise `Conflict` if another app has the bundle id or the name; otherwise as `translate_errors`."""
     try:
         with translate_errors():
             yield
@@ -44,8 +43,6 @@ def _unique(name: str | None = None) -> Iterator[None]:
 
 
 class Apps(Aggregate):
-    """The `apps` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._apps = database["apps"]
 
@@ -54,7 +51,6 @@ class Apps(Aggregate):
         await self._apps.create_index([("name_key", ASCENDING)], unique=True, sparse=True)
 
     async def add(self, app: App) -> None:
-        """Raise `Conflict` if another app has this bundle id or this name."""
         with _unique(app.name):
             await self._apps.insert_one(_document(app))
 
@@ -106,7 +102,6 @@ class Apps(Aggregate):
         return _codec.maybe(found)
 
     async def begin_removal(self, app_id: str) -> bool:
-        """Let the app accept nothing new, for good; `False` if there is none."""
         return (await self._apps.update_one({"_id": app_id}, {"$set": {"going": True}})).matched_count == 1
 
     async def confirm_removal(self, app_id: str) -> None:
@@ -114,12 +109,10 @@ class Apps(Aggregate):
         await self._apps.update_one({"_id": app_id, "going": True}, {"$set": {"confirmed": True}})
 
     async def find_confirmed(self) -> list[str]:
-        """The ids of the apps whose deletion can be completed."""
         found = await self._apps.find({"confirmed": True}, {"_id": 1}).to_list()
         return [document["_id"] for document in found]
 
     async def remove(self, app_id: str) -> bool:
-        """Delete the app; `False` if there is none. The caller removes its belongings first."""
         return (await self._apps.delete_one({"_id": app_id})).deleted_count == 1
 
 
@@ -131,17 +124,13 @@ _secret_codec = Codec(NamespaceSecrets)
 
 
 class SigningSecretStore(Aggregate):
-    """The `signing_secrets` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._secrets = database["signing_secrets"]
 
     async def get(self, namespace: str) -> NamespaceSecrets | None:
-        """The secrets of a namespace; `None` if it never asked for one."""
         return _secret_codec.maybe(await self._secrets.find_one({"_id": namespace}))
 
     async def replace(self, old: NamespaceSecrets | None, new: NamespaceSecrets) -> bool:
-        """Replace the secrets; `False` if another process did so first."""
         document = _secret_codec.document(new)
         if old is None:
             return not await insert_new(self._secrets, [document])

@@ -14,8 +14,6 @@ _BATCH = 500  # of a few kilobytes each
 
 
 class DeadLetters(Aggregate):
-    """The `dead_letters` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._letters = database["dead_letters"]
 
@@ -37,7 +35,6 @@ class DeadLetters(Aggregate):
             await self._letters.bulk_write(others, ordered=False)
 
     async def get(self, namespace: str, letter_id: str) -> DeadLetter | None:
-        """A dead letter of this namespace, or of any namespace if that is empty."""
         return _codec.maybe(await self._letters.find_one({"_id": letter_id} | _chosen(namespace=namespace)))
 
     async def page(
@@ -54,7 +51,6 @@ class DeadLetters(Aggregate):
         return await self._letters.count_documents(query, limit=most)
 
     async def count_errors(self, namespace: str, *, key: str = "", last: int) -> list[ErrorCount]:
-        """The errors of the `last` newest letters, the most frequent first."""
         pipeline: list[Document] = [
             {"$match": _chosen(namespace=namespace, key=key)},
             {"$sort": {"died_at": DESCENDING, "_id": DESCENDING}},
@@ -69,7 +65,6 @@ class DeadLetters(Aggregate):
         return await self._letters.estimated_document_count()
 
     async def remove(self, letters: Sequence[DeadLetter]) -> int:
-        """Delete these letters, but not those of a later death; returns the number."""
         if not letters:
             return 0
         return (await self._letters.bulk_write([_removal(letters)])).deleted_count
@@ -90,5 +85,4 @@ def _removal(letters: Sequence[DeadLetter]) -> DeleteOne | DeleteMany:
 
 
 def _chosen(**fields: str) -> Document:
-    """The query for these values, without empty ones."""
     return {field: value for field, value in fields.items() if value}

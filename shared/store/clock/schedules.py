@@ -38,15 +38,11 @@ _LABELS, _LABELLED_KEY = "labels", "labelled_key"
 
 
 class Ending(Struct, frozen=True):
-    """The fields of a schedule that may have ended, for the sweep."""
-
     state: ScheduleState
     generation: str
 
 
 class Schedules(Aggregate):
-    """The `schedules` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
         self._schedules = database["schedules"]
@@ -77,7 +73,6 @@ class Schedules(Aggregate):
         return {document["_id"]: _value(document) for document in found}
 
     async def find_active(self, ids: Sequence[str]) -> dict[str, str]:
-        """The generations of the active schedules, by id."""
         query = {"_id": {"$in": list(ids)}, "state": ScheduleState.ACTIVE.value}
         found = await self._schedules.find(query, {"generation": 1}, batch_size=len(ids) + 1).to_list()
         return {document["_id"]: document["generation"] for document in found}
@@ -118,7 +113,6 @@ class Schedules(Aggregate):
         return await self._schedules.count_documents(query)
 
     async def replace(self, schedule: Schedule, *, generation: str) -> bool:
-        """Replace the schedule with that generation; `False` if another process did so first. A pause stays."""
         change = _document(schedule)
         del change["_id"], change["created_at"], change["state"]
         state = {"$cond": [{"$eq": ["$state", ScheduleState.PAUSED.value]}, "$state", ScheduleState.ACTIVE.value]}
@@ -145,14 +139,11 @@ class Schedules(Aggregate):
         await self._schedules.update_one(query, {"$set": {"made_by": made_by}})
 
     async def pause(self, ids: Sequence[str]) -> int:
-        """Pause the active ones of these schedules; returns the number. Their occurrences are held back when they
-        become due."""
         query = {"_id": {"$in": list(ids)}} | _may_become(ScheduleState.PAUSED)
         change = {"$set": {"state": ScheduleState.PAUSED.value}}
         return (await self._schedules.update_many(query, change)).modified_count
 
     async def remove(self, id: str) -> Schedule | None:
-        """Delete the schedule; returns it as it was, `None` if there was none."""
         return _maybe(await self._schedules.find_one_and_delete({"_id": id}, _WITHOUT_INSTANTS))
 
     async def to_sweep(self, *, before: datetime, limit: int) -> dict[str, Ending]:
@@ -162,7 +153,6 @@ class Schedules(Aggregate):
         return {document["_id"]: Ending(ScheduleState(document["state"]), document["generation"]) for document in found}
 
     async def sweep_again(self, ids: Sequence[str], *, before: datetime, at: datetime) -> None:
-        """Have the sweep look at schedules of `to_sweep` again, at `at`."""
         await self._update_swept(ids, {}, before, {"$set": {"sweep_at": at}})
 
     async def finish(self, ids: Sequence[str], *, before: datetime, at: datetime) -> None:
@@ -183,14 +173,12 @@ class Schedules(Aggregate):
         return [_value(document) async for document in found.limit(limit)]
 
     async def keep_finished(self, ids: Sequence[str], *, at: datetime) -> int:
-        """Keep the finished ones of these schedules as if they had finished at `at`; returns the number."""
         if not ids:
             return 0
         query = {"_id": {"$in": list(ids)}, "state": ScheduleState.FINISHED.value}
         return (await self._schedules.update_many(query, {"$set": {"finished_at": at}})).matched_count
 
     async def forget_finished(self, ids: Sequence[str], *, before: datetime) -> int:
-        """Delete those of these schedules that finished before `before`; returns the number."""
         if not ids:
             return 0
         result = await self._schedules.delete_many({"_id": {"$in": list(ids)}, "finished_at": {"$lt": before}})
@@ -234,7 +222,6 @@ def _range_of(
 
 
 def _findable_labels(namespace: str, key: str, definition: Definition) -> Document:
-    """The fields by which the labels of a schedule are found; none without such labels."""
     labels = [_findable(namespace, label_text(*label)) for label in sorted(definition.labels.items())]
     return {_LABELS: labels, _LABELLED_KEY: key} if labels else {}
 
@@ -280,8 +267,6 @@ _outcome_codec = Codec(Outcome)
 
 
 class Outcomes(Aggregate):
-    """The `outcomes` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._outcomes = database["outcomes"]
 
@@ -310,7 +295,6 @@ class Outcomes(Aggregate):
 
 
 def _overrule(outcome: Outcome) -> ReplaceOne[Document]:
-    """Replace the stored outcome, unless that is a success or newer."""
     known = {"_id": outcome.id, "result": {"$ne": OutcomeResult.FIRED.value}}
     older = {} if outcome.result is OutcomeResult.FIRED else {"at": {"$lt": outcome.at}}
     return ReplaceOne(known | older, _outcome_codec.document(outcome))

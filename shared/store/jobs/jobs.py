@@ -92,7 +92,6 @@ def document_of(job: Job) -> Document:
 
 
 def job_of(document: Document) -> Job:
-    """The job, with the templates if they were read."""
     plan = dict(document["plan"])
     plan["templates"] = [_templates.value(template) for template in plan.get("templates", ())]
     feedbacks = {unescape_key(key): count for key, count in document["feedbacks"].items()}
@@ -134,7 +133,6 @@ def copies_of(templates: Sequence[Template]) -> list[Document]:
 
 
 def counts_of(job: Job) -> dict[str, int]:
-    """The job's feedback as fields."""
     return {escape_key(outcome): count for outcome, count in job.feedbacks.items()}
 
 
@@ -144,7 +142,6 @@ def escape_key(key: str) -> str:
 
 
 def unescape_key(key: str) -> str:
-    """The inverse of `escape_key`."""
     return key.replace("%00", "\0").replace("%24", "$").replace("%2E", ".").replace("%25", "%")
 
 
@@ -203,8 +200,6 @@ _LISTED = VIEW | {"context": 0}
 
 
 class Jobs(Aggregate):
-    """The `jobs` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._jobs = database["jobs"]
 
@@ -223,16 +218,13 @@ class Jobs(Aggregate):
         await insert_new(self._jobs, [document_of(job) for job in jobs])
 
     async def with_ids(self, job_ids: Sequence[str], *, context: bool = False) -> dict[str, Job]:
-        """The existing jobs of any app, by id; with their contexts only if asked for."""
         found = read_any_job(self._jobs, job_ids, VIEW if context else _LISTED, batch_size=BATCH)
         return {document["_id"]: job_of(document) async for document in found}
 
     async def get(self, job_id: str) -> Job | None:
-        """The whole job of any app, with its copies of the templates."""
         return _job_or_none(await self._jobs.find_one(one_job(job_id)))
 
     async def view(self, job_id: str) -> Job | None:
-        """The job, without templates."""
         return _job_or_none(await self._jobs.find_one(one_job(job_id), VIEW))
 
     async def with_key(self, key: str) -> Job | None:
@@ -284,7 +276,6 @@ class Jobs(Aggregate):
         return await change_unread_job(self._jobs, one_job(job_id) | {"plan.end": None}, fixed, events=events)
 
     async def touch(self, job_id: str) -> None:
-        """Record that a planner works at the job's plan now."""
         await self._jobs.update_one(one_job(job_id), {"$currentDate": NOW})
 
     async def close(

@@ -37,8 +37,6 @@ class JobMilestones(Struct, frozen=True):
 
 
 class Milestones(Aggregate):
-    """The milestones in the `jobs` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._jobs = database["jobs"]
 
@@ -78,8 +76,6 @@ def _milestones_of(document: Document) -> JobMilestones:
 
 
 class Mails(Aggregate):
-    """The mails in the `jobs` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._jobs = database["jobs"]
 
@@ -93,7 +89,6 @@ class Mails(Aggregate):
                 yield job_key(document["_id"], document["incarnation"])
 
     async def touch(self, job_id: str, at: datetime) -> None:
-        """Record that the job's mails were queued at `at`."""
         waiting = one_job(job_id) | {"mail_since": {"$exists": True}}
         await self._jobs.update_one(waiting, {"$set": {"mail_since": ns(at)}})
 
@@ -112,6 +107,5 @@ class Mails(Aggregate):
         await self._jobs.update_one(leased, {"$unset": {"mail_lease": ""}})
 
     async def note_sent(self, job_id: str, mail: DueMail) -> None:
-        """Record that the mail need not be sent any more."""
         await self._jobs.update_one(one_job(job_id), {"$pull": {"mails": msgspec.to_builtins(mail)}})
         await self._jobs.update_one(one_job(job_id) | {"mails": []}, {"$unset": {"mail_since": ""}})

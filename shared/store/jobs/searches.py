@@ -55,8 +55,6 @@ _INDEXES_OF_FAILED = (
 
 
 class JobLists(Aggregate):
-    """Reads the `jobs` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._jobs = database["jobs"]
 
@@ -113,12 +111,9 @@ class JobLists(Aggregate):
         )
 
     async def find_zones(self, group_ids: Sequence[str]) -> Sequence[Job]:
-        """The jobs of these groups, without their contexts."""
         return [job_of(each) async for each in self._jobs.find({"group_id": {"$in": list(group_ids)}}, _LISTED)]
 
     async def _read_grouped(self, query: Document, before: str, limit: int) -> Page[Job]:
-        """The zones of a push are made at one instant, so only the push at `before` may have zones on an earlier
-        page."""
         found: Page[Job] = Page()
         earlier = query | {"place": {"$gte": before, "$lt": f"{before.partition('/')[0]}0"}}
         seen = set(await self._jobs.distinct("group_id", earlier)) if before else set()
@@ -136,14 +131,12 @@ class JobLists(Aggregate):
         return found
 
     async def count_open(self) -> Mapping[JobStatus, int]:
-        """The number of open jobs in each status, up to `COUNTED`."""
         return {
             status: await self._jobs.count_documents({"open": True, "status": status.value}, limit=COUNTED)
             for status in JobStatus
         }
 
     async def find_next_starts(self, limit: int) -> Sequence[Job]:
-        """The jobs that start next, the earliest first, without their contexts."""
         query = {"open": True, "status": _SCHEDULED.value}
         found = await self._jobs.find(query, _LISTED).sort("starts_at", ASCENDING).limit(limit).to_list()
         return [job_of(document) for document in found]
@@ -157,8 +150,6 @@ _MANY = 64
 
 
 class OpenJobs(Aggregate):
-    """The open ones in the `jobs` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._jobs = database["jobs"]
 
@@ -191,7 +182,6 @@ class OpenJobs(Aggregate):
             yield key
 
     async def overdue_keys(self, before: datetime) -> AsyncIterator[str]:
-        """The keys of jobs that still wait for a start before `before`."""
         query = {"open": True, "status": _SCHEDULED.value, "starts_at": {"$lte": ns(before)}}
         async for key in self._keys(query):
             yield key
@@ -216,8 +206,6 @@ _KEPT = ("kept_since", "personal_since", "ledger_since")
 
 
 class ClosedJobs(Aggregate):
-    """The closed ones in the `jobs` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._jobs = database["jobs"]
 
@@ -303,6 +291,5 @@ class ClosedJobs(Aggregate):
         await self._jobs.update_one(one_job(job_id), {"$set": {"rate_chart": points}})
 
     async def get_rate(self, job_id: str) -> list[RatePoint]:
-        """The stored chart; empty for a job that was closed by a version without charts."""
         document = await self._jobs.find_one(one_job(job_id), {"rate_chart": 1}) or {}
         return [RatePoint(at, per_second) for at, per_second in document.get("rate_chart", ())]

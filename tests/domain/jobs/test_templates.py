@@ -64,7 +64,7 @@ def test_accepted(given: dict[str, Any]) -> None:
         ({"body": "x"}, "body", "invalid body: an object"),
         ({"body": {"a": -(2**63) - 1}}, "body.a", "invalid body: body.a does not fit"),
         ({"body": {"a": float("inf")}}, "body.a", "invalid body: body.a does not fit"),
-        ({"body": {"a": [Repeated()]}}, "body.a[0]", "invalid body: body.a[0] stands twice"),
+        ({"body": {"a": [Repeated()]}}, "body.a[0]", "invalid body: body.a[0] occurs twice"),
         ({"body": None}, "body", "invalid body"),
         ({"body": {"a": {"b": ["x", {"c": "{{who}} {{what"}]}}}, "body.a.b[1].c", "invalid body: body.a.b[1].c opens"),
         ({"body": {"a": {"{{k": 1}}}, "body.a.{{k", "invalid body"),

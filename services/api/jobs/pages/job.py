@@ -202,7 +202,7 @@ _QUARTERS = 4
 
 
 class ZoneRow(Struct, frozen=True):
-    """A zone: its job as the API tells it, how it stands, and when it starts."""
+    """A zone: its job as the API tells it, its state, and when it starts."""
 
     job: Json
     shown: Shown

@@ -90,7 +90,7 @@ async def documents(house: House) -> dict[str, int]:
         (b'id\nuser-0\n"user-1\nuser-2\n', "line 3"),
         (b"id\nuser-0\nu\0\n", "line 3"),
         (b"id\nuser-0\n\xff\n", "line 3"),
-        (b"id\n", "nobody behind it"),
+        (b"id\n", "no rows behind it"),
         (b"\xef\xbb\xbf\n", "empty"),
     ],
 )
