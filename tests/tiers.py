@@ -38,7 +38,7 @@ LATER = {
     "repeats": "a page or a command with more inputs; the gate has it in tests/recorded",
     "secure": "servers over TLS, with certificates that are exchanged",
     "sending": "paced sending; the models and domain/messages have it in virtual time",
-    "upgrade": "processes of the last release beside those of this version",
+    "upgrade": "the last release beside this version; skipped until there is one",
 }
 """Marks of whole modules, each with the reason. A folder of this name in `tests` has only modules with its mark."""
 

@@ -109,7 +109,7 @@ class StoredUser(UpdatedAt, frozen=True, kw_only=True, rename="camel"):
 
 
 class Users(Resource[M]):
-    """The users. All methods raise `CarillonError`, and `Forbidden` for who is no admin."""
+    """The users. All methods raise `CarillonError`, and `Forbidden` unless the caller is an admin."""
 
     @call
     async def create(self, user: User, *, reason: str = "") -> StoredUser:
@@ -162,8 +162,7 @@ class Token(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tru
 
 class StoredToken(CreatedAt, frozen=True, kw_only=True, rename="camel"):
     """A token without its secret. `last_used_at` is known to the minute, `None` where it was never used. The secret
-    before the last rotation is good until `previous_until`. One with the `scope` `bus` opens the bus alone. Servers of
-    0.1 tell none of these, no namespace and no `roles`."""
+    before the last rotation is good until `previous_until`. One with the `scope` `bus` opens the bus alone."""
 
     id: str
     name: str
@@ -190,10 +189,10 @@ class IssuedToken(StoredToken, frozen=True, kw_only=True, rename="camel"):
 
 
 class Tokens(Resource[M]):
-    """The tokens. All methods raise `CarillonError`, and `Forbidden` for who is no admin.
+    """The tokens. All methods raise `CarillonError`, and `Forbidden` unless the caller is an admin.
 
     To make or rotate one is not attempted again once an attempt may have reached the server: `Unavailable` then means
-    that there may be a secret which nobody knows. `list` shows its token; `revoke` or another `rotate` ends it.
+    that a secret may exist that was never shown. `list` shows its token; `revoke` or another `rotate` ends it.
     """
 
     @call

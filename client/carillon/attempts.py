@@ -136,7 +136,7 @@ def split_credentials(url: str) -> tuple[str, dict[str, str]]:
 
 
 def path_of(*segments: str) -> str:
-    """The path of these segments. Raises `ValueError` for one that cannot stand there."""
+    """The path of these segments. Raises `ValueError` for one that a path cannot contain."""
     for segment in segments:
         if _SEGMENT.fullmatch(segment) is None or segment in {".", ".."}:
             raise ValueError(f"a key or an id has 1 to 255 of letters, digits and - _ . ~ :, not {segment!r}")
@@ -149,7 +149,7 @@ def query_of(**parameters: str) -> Query:
 
 
 def check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
-    """The same headers. Raises `ValueError`, which shows no secret, for a value that cannot stand in one."""
+    """The same headers. Raises `ValueError`, which shows no secret, for a value that a header cannot contain."""
     for name, text in headers.items():
         if _HEADER.fullmatch(text) is None:
             raise ValueError(f"{name}: a header holds no control characters, and no space at its ends")

@@ -226,8 +226,6 @@ class BlockingPool:
 
 
 class _Slots:
-    """A semaphore."""
-
     def __init__(self, count: int) -> None:
         self._free = threading.Semaphore(count)
 
@@ -239,8 +237,6 @@ class _Slots:
 
 
 class _Signal:
-    """An event."""
-
     def __init__(self) -> None:
         self._event = threading.Event()
 

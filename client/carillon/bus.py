@@ -124,7 +124,7 @@ class Topics(Resource[M]):
 
 
 class BusAttempt(Struct, frozen=True, kw_only=True):
-    """One call of a receiver, which took so many `ms`: the `status` of its answer, or 0 and the `error`; `excerpt` is
+    """One call of a receiver, its duration in `ms`, and the `status` of its answer, or 0 and the `error`; `excerpt` is
     the beginning of the answer's body."""
 
     at: datetime
@@ -135,7 +135,7 @@ class BusAttempt(Struct, frozen=True, kw_only=True):
 
 
 class BusDeadLetter(Short, frozen=True, kw_only=True):
-    """Events that nobody has taken; `id` is their delivery's. `reason` is `attempts`, `age` or `backlog`: in the last
+    """Events that were not taken; `id` is their delivery's. `reason` is `attempts`, `age` or `backlog`: in the last
     case there is no delivery, and a retry replays the events while the log has them; where it is not known in which log
     they lie, nothing `can_be_retried`. The first three and the last three of the `made` attempts are shown. `redacted`
     says that excerpts and events are left out: the caller is a viewer.

@@ -87,12 +87,12 @@ class StoredBusSubscription(Short, frozen=True, kw_only=True):
 
 
 class BusHealth(Short, frozen=True, kw_only=True):
-    """How a subscription's receiver stands. It accepted `accepted_calls` of its `last_calls`, 20 at most;
+    """The health of a subscription's receiver. It accepted `accepted_calls` of its `last_calls`, 20 at most;
     `accepted_percent` is their share. `points`, from 0 to 100, and the `failures` in a row say how long Carillon waits
     between two calls; the next one is not before `next_probe_at`.
 
     The following fields count events: `queued` wait, the first of them since `oldest_at`; `sent` were taken; `dead` are
-    dead letters that nobody has tried again; `lost` came into no delivery. `in_flight` deliveries are made and not
+    dead letters that were not retried; `lost` came into no delivery. `in_flight` deliveries are made and not
     settled."""
 
     key: str
@@ -168,7 +168,7 @@ class BusSubscriptions(Resource[M]):
 
     @call
     async def health(self, key: str, *, namespace: str = "") -> BusHealth:
-        """How a subscription's receiver stands, and what waits. Raises `NotFound`."""
+        """The health of a subscription's receiver, and its backlog. Raises `NotFound`."""
         return await self._get(BusHealth, "bus", "subscriptions", key, "health", query=query_of(namespace=namespace))
 
     @call

@@ -155,7 +155,6 @@ class Resource(Generic[M]):
         reason: str = "",
         once: bool = False,
     ) -> AsyncGenerator[R]:
-        """A result for each thing, in their order. They are sent in chunks, a line each."""
         index = 0
         async for chunk in _chunks(each(things, self._transport.runtime), at_once):
             key = f"{idempotency_key}/{index}" if idempotency_key else ""

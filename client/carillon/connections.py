@@ -62,7 +62,7 @@ class Runtime(Protocol):
     blocking: bool
 
     def slots(self, count: int) -> AbstractAsyncContextManager[object]:
-        """Places for so many at once; others wait."""
+        """Places for `count` at once; others wait."""
         ...
 
     def signal(self) -> Signal:
@@ -204,7 +204,7 @@ _FAILURES = (
     httpx.DecodingError,
 )
 _LEFT: list[Pool] = []
-"""Connections of a parent process, which nobody here closes or uses."""
+"""Connections of a parent process, which this process neither closes nor uses."""
 OnSent = Callable[[], None]
 
 

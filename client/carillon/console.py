@@ -238,7 +238,7 @@ class Caller(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Namespace(Struct, frozen=True, kw_only=True):
-    """A namespace: how many tokens share it, and how many schedules it has, finished ones too. 1,001 stands for more
+    """A namespace: how many tokens share it, and how many schedules it has, finished ones too. 1,001 means more
     than 1,000; None, if the caller asked for no counts."""
 
     namespace: str
@@ -284,7 +284,7 @@ class Deployment(Resource[M]):
 
     @call
     async def healthcheck(self) -> bool:
-        """Whether the API and its databases are well. Nobody needs credentials for this. Raises `Unavailable`."""
+        """Whether the API and its databases are well. This needs no credentials. Raises `Unavailable`."""
         try:
             await self._call("GET", "healthcheck")
         except CarillonError as error:

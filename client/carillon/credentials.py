@@ -19,7 +19,7 @@ class CredentialStatus(StrEnum):
 
     ACTIVE = "active"
     SUSPENDED = "suspended"
-    """Somebody has stopped it."""
+    """A user has stopped it."""
     REJECTED = "rejected"
     """The provider knows its secret no more."""
 
@@ -92,7 +92,7 @@ class StoredCredential(Short, frozen=True, kw_only=True, rename="camel"):
 
 
 class CredentialQueue(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The work that waits for a credential: so many open `jobs` with so many unsent `messages`. The `held`
+    """The work that waits for a credential: the open `jobs` and their unsent `messages`. The `held`
     ones belong to jobs that do not run now; the oldest of the others waits since `oldest_unsent`."""
 
     jobs: int
@@ -102,7 +102,7 @@ class CredentialQueue(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CredentialDetail(StoredCredential, frozen=True, kw_only=True, rename="camel"):
-    """A credential, and how it stands: its `effective_rate`, in messages a second, is less than its `rate` after the
+    """A credential with its figures: its `effective_rate`, in messages a second, is less than its `rate` after the
     provider said that they came too fast. `limited_by` is `rate`, `maxInFlight`, `provider`, `clock` or `work`, and
     `None` where it does not send. The provider has asked for a pause up to `hold_until`."""
 
@@ -124,7 +124,7 @@ class Credentials(Resource[M]):
     """The credentials of apps. All methods raise `CarillonError`.
 
     A method that sends a test message (`create`, `replace_secret`, `test`) is not attempted again once an attempt may
-    have reached the server, so that no provider gets several: `Unavailable` then means that nobody knows what became of
+    have reached the server, so that no provider gets several: `Unavailable` then means an unknown outcome of
     the request. `list` shows that.
     """
 
@@ -139,7 +139,7 @@ class Credentials(Resource[M]):
 
     @call
     async def get(self, app_id: str, credential_id: str) -> CredentialDetail:
-        """A credential that the app may use, and how it stands. Raises `NotFound`."""
+        """A credential that the app may use, with its figures. Raises `NotFound`."""
         return await self._get(CredentialDetail, "apps", app_id, "credentials", credential_id)
 
     @listing

@@ -47,19 +47,19 @@ Callback = RabbitCallback | HttpCallback | KafkaCallback
 
 
 class RabbitBody(Struct, frozen=True, tag_field="type", tag="rabbitmq"):
-    """How it stands in a body."""
+    """Its form in a body."""
 
     data: RabbitCallback
 
 
 class HttpBody(Struct, frozen=True, tag_field="type", tag="http"):
-    """How it stands in a body."""
+    """Its form in a body."""
 
     data: HttpCallback
 
 
 class KafkaBody(Struct, frozen=True, tag_field="type", tag="kafka"):
-    """How it stands in a body."""
+    """Its form in a body."""
 
     data: KafkaCallback
 
@@ -68,7 +68,7 @@ CallbackBody = RabbitBody | HttpBody | KafkaBody
 
 
 def body_of(callback: Callback) -> CallbackBody:
-    """The callback as it stands in a body."""
+    """The callback in its form in a body."""
     match callback:
         case RabbitCallback():
             return RabbitBody(callback)

@@ -1,10 +1,10 @@
 """Every error that the client raises for an answer, as one tree. A mistake that shows before anything is sent (an
-instant without a zone, a key that cannot stand in a path) is a `ValueError` instead.
+instant without a zone, a key that a path cannot contain) is a `ValueError` instead.
 
 ```
 CarillonError
 ├── Invalid        a field breaks a rule (400, 413, 422); `field` names it
-├── Unauthorized   nobody known is asking (401)
+├── Unauthorized   the caller is unknown (401)
 ├── Forbidden      the caller may not do this (403)
 ├── NotFound       there is no such thing (404) or method (405), or it is kept no longer (410)
 ├── Conflict       the key is taken by another content (409), or the state does not allow it (409; 403 for the moves
@@ -22,7 +22,7 @@ from msgspec import Struct
 
 
 class CarillonError(Exception):
-    """The root; itself, it is an answer that nobody expected. `status` is the HTTP status, `None` without an answer;
+    """The root; itself, it is an unexpected answer. `status` is the HTTP status, `None` without an answer;
     `field` the input that is wrong, if it is one."""
 
     def __init__(self, reason: str, *, status: int | None = None, field: str | None = None) -> None:
@@ -38,7 +38,7 @@ class Invalid(CarillonError):
 
 
 class Unauthorized(CarillonError):
-    """No credentials, or such that nobody knows."""
+    """No credentials, or unknown ones."""
 
 
 class Forbidden(CarillonError):
@@ -46,7 +46,7 @@ class Forbidden(CarillonError):
 
 
 class NotFound(CarillonError):
-    """There is no such thing, it is somebody else's, the server is too old to know the method (`status` 405), or it is
+    """There is no such thing, it is another caller's, the server is too old to know the method (`status` 405), or it is
     kept no longer (410)."""
 
 
@@ -92,7 +92,7 @@ _OF_S3 = (re.compile(rb"<Code>([^<]+)</Code>"), re.compile(rb"<Message>([^<]*)</
 
 
 def error_of(status: int, content: bytes) -> CarillonError:
-    """The error that an answer stands for. S3 answers in its own way, and whatever stands between may have answered
+    """The error of an answer. S3 answers in its own way, and a proxy may have answered
     without a problem document."""
     try:
         problem = _decoder.decode(content)

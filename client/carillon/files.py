@@ -39,7 +39,7 @@ class File:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is no regular file: how much comes out of a pipe, nobody knows beforehand.
+        ValueError: it is no regular file: the length of a pipe is not known beforehand.
     """
 
     def __init__(self, path: Path) -> None:
@@ -94,10 +94,10 @@ class File:
             raise
 
     def check(self) -> None:
-        """Raise again what kept `parts` from reading, which who sends them may take for an error of the connection.
+        """Raise again what kept `parts` from reading, which their sender may take for an error of the connection.
 
         Raises:
-            Invalid: it is not what was found: nobody could tell what was read.
+            Invalid: it is not what was found: the content read is unknown.
             OSError: it could not be read.
         """
         if not self._path.exists() or _version(self._path.stat()) != self._version:

@@ -1,7 +1,6 @@
 """`client.jobs` and `client.groups`: create, read, pause, resume and stop jobs, and localized pushes."""
 
 import time
-import warnings
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 from http import HTTPStatus
@@ -22,7 +21,7 @@ DRY_RUN = {"dryRun": "true"}
 
 class MoveFigures(Struct, frozen=True, kw_only=True, rename="camel"):
     """How many jobs would be moved. After a stop, `devices_not_reached` devices would get nothing, and `unplanned` jobs
-    are not among these; `None` for other moves, and where nobody has counted."""
+    are not among these; `None` for other moves, and if they were not counted."""
 
     jobs: int
     devices_not_reached: int | None = None
@@ -136,16 +135,16 @@ class Jobs(Resource[M]):
             Invalid: a field breaks a rule, or there is no such app or template.
             Conflict: the app is being deleted, the job's id is taken, or its credential sends nothing now.
         """
-        return await self._start(app_id, job, idempotency_key, reason)
-
-    @call
-    async def start(
-        self, app_id: str, job: PushJob | MessageJob, *, idempotency_key: str = "", reason: str = ""
-    ) -> StoredJob:
-        """The old name of `create`."""
-        level = 4 if self.blocking else 2
-        warnings.warn("jobs.create is the new name of jobs.start", DeprecationWarning, stacklevel=level)
-        return await self._start(app_id, job, idempotency_key, reason)
+        return await self._post(
+            StoredJob,
+            "apps",
+            app_id,
+            "jobs",
+            query=job.query(),
+            content=job.encoded(),
+            idempotency_key=idempotency_key,
+            reason=reason,
+        )
 
     @call
     async def preview(self, app_id: str, job: PushJob | MessageJob) -> JobPreview:
@@ -187,11 +186,10 @@ class Jobs(Resource[M]):
         template: str | Sequence[str] = (),
         limit: int | None = None,
         page_size: int = PAGE_SIZE,
-        templates: Sequence[str] = (),
     ) -> AsyncGenerator[StoredJob]:
         """The app's jobs, newest first, or those with exactly this `template`, or these; read page by page.
-        Their `context` is left empty: `get` has it. `templates` is the old name of `template`."""
-        query = query_of(app=app_id, template=self._names(template, templates))
+        Their `context` is left empty: `get` has it."""
+        query = query_of(app=app_id, template=join_names(template))
         return self._list(list[StoredJob], "jobs", query=query, limit=limit, page_size=page_size)
 
     @listing
@@ -207,16 +205,15 @@ class Jobs(Resource[M]):
         grouped: bool = False,
         limit: int | None = None,
         page_size: int = PAGE_SIZE,
-        templates: Sequence[str] = (),
     ) -> AsyncGenerator[StoredJob]:
         """The jobs of all apps that the caller may see, newest first, or only those of one app, in this `status`,
         with exactly this `template`, or these, made `by` this user or token, from `since` on and before `until`; read
         page by page. If `grouped`, a localized push is one job. Their `context` is left empty: `get` has it.
-        `templates` is the old name of `template`. Raises `ValueError` for times without a time zone."""
+        Raises `ValueError` for times without a time zone."""
         query = query_of(
             app=app_id,
             status=status,
-            template=self._names(template, templates),
+            template=join_names(template),
             by=by,
             since=written(since, "since") if since else "",
             until=written(until, "until") if until else "",
@@ -239,7 +236,7 @@ class Jobs(Resource[M]):
         self, app_id: str, job_id: str, *, state: str = "", limit: int | None = None, page_size: int = PAGE_SIZE
     ) -> AsyncGenerator[Message]:
         """The messages of a job in the order of its audience, or only those in this `state`; read page by page. Those
-        that nobody has called are not among them."""
+        that no worker has called are not among them."""
         query = query_of(state=state)
         return self._list(
             list[Message], "apps", app_id, "jobs", job_id, "messages", query=query, limit=limit, page_size=page_size
@@ -300,24 +297,6 @@ class Jobs(Resource[M]):
         after its answer, and the job is there until then. Its `idempotency_key` is forgotten: the same `create` sends
         the job again. Raises `NotFound`, `Conflict` where it has not ended."""
         await self._delete("apps", app_id, "jobs", job_id, reason=reason)
-
-    async def _start(self, app_id: str, job: PushJob | MessageJob, idempotency_key: str, reason: str) -> StoredJob:
-        return await self._post(
-            StoredJob,
-            "apps",
-            app_id,
-            "jobs",
-            query=job.query(),
-            content=job.encoded(),
-            idempotency_key=idempotency_key,
-            reason=reason,
-        )
-
-    def _names(self, template: str | Sequence[str], templates: Sequence[str]) -> str:
-        if templates:
-            level = 4 if self.blocking else 3
-            warnings.warn("jobs.list takes template=, the new name of templates=", DeprecationWarning, stacklevel=level)
-        return join_names(template or templates)
 
     async def _move(self, app_id: str, job_id: str, move: Move, reason: str) -> StoredJob:
         """The second of two moves is forbidden: after an attempt whose answer was lost, the status of the job tells."""

@@ -29,7 +29,7 @@ class MessageJob(Struct, frozen=True, kw_only=True):
     by `expires_at` are dropped.
 
     The recipients are the rows of the file at `csv_path`, as `uploads.put` gave it, or those that `filters` keep of the
-    table `<app>_<kind>`; their addresses stand in the `recipient_column`. Columns fill the template's tags, else
+    table `<app>_<kind>`; their addresses are in the `recipient_column`. Columns fill the template's tags, else
     `context`.
 
     A field that is unset takes its default: `halt_on` is 10 % and 10 messages for mail, and never for others (`None`:
@@ -96,7 +96,7 @@ class MessageJob(Struct, frozen=True, kw_only=True):
 
 
 class MessageCounts(Short, frozen=True, kw_only=True, rename="camel"):
-    """How the messages of a job stand: `planned` is the sum of the states from `unsent` to `unknown`. `repeated` counts
+    """The messages of a job by state: `planned` is the sum of the states from `unsent` to `unknown`. `repeated` counts
     second calls of messages whose first one may have succeeded; `held_out` and `duplicates` are not planned."""
 
     planned: int
@@ -114,8 +114,8 @@ class MessageCounts(Short, frozen=True, kw_only=True, rename="camel"):
 
 
 class JobQueue(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The work ahead of a job in its credential: so many running `jobs` with so many unsent `messages`. `starts_in` is
-    in seconds; `None` where nobody can tell."""
+    """The work ahead of a job in its credential: the running `jobs` and their unsent `messages`. `starts_in` is
+    in seconds; `None` if unknown."""
 
     jobs: int
     messages: int

@@ -1,6 +1,5 @@
 """Push jobs to be made, jobs as they are stored, their previews, and the batches that they are sent in."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
@@ -44,22 +43,18 @@ class PushJob(Struct, frozen=True, kw_only=True):
     past_time_strategy: Literal["", "skip", "nextDay"] = ""
     name: str = ""
     id: str = ""
-    templates: Sequence[str] = ()
-    """The old name of `template`."""
 
     def __post_init__(self) -> None:
-        if bool(self.template) == bool(self.templates):
+        if not self.template:
             raise ValueError('a push job needs a template: template="welcome", or a list of names')
-        if self.templates:
-            warnings.warn("PushJob takes template=, the new name of templates=", DeprecationWarning, stacklevel=2)
-        # As JSON, what is no number would be null, and nobody would be held out.
+        # As JSON, what is no number would be null, and no user would be held out.
         if not 0 <= self.control_group < 1:
             raise ValueError(f"control_group is at least 0 and less than 1, not {self.control_group!r}")
         self._times()
 
     def query(self) -> Mapping[str, str]:
         """The query beside the body."""
-        return {"template": join_names(self.template or self.templates)}
+        return {"template": join_names(self.template)}
 
     def encoded(self) -> bytes:
         """The body of a request."""
@@ -107,12 +102,12 @@ class EventDoer(Struct, frozen=True, kw_only=True):
 
 
 class JobEvent(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A step of a stage. `by` is `None` where a server of 0.1 has written it."""
+    """A step of a stage, and who did it."""
 
     message: str
     state: str
     created_at_ns: int = field(name="createdAt")
-    by: EventDoer | None = None
+    by: EventDoer
 
     created_at = Instant("When it happened.")
 
@@ -127,17 +122,16 @@ class JobStage(Struct, frozen=True, kw_only=True):
 class StoredJob(Short, frozen=True, kw_only=True, rename="camel"):
     """A push job and its progress: `completed_tokens` of `total_tokens` devices, which are `sent`, `failed`, `skipped`
     or `held_out`; `unknown` counts users of a file who have no device. `rate` is in devices a second. `state` is
-    `scheduled`, `running`, `paused`, `circuitbreak`, `stopped`, `failed`, `expired` or `completed`; servers of 0.1 do
-    not tell it. A job is `failed` that Carillon stopped, and `expired` if its `expires_at` came before all was sent;
-    `failure` then says why. `name` is that of its maker, or the template's; `kind` is `push`, `mail`, `sms`, or that of
-    an account for other recipients; `states` counts the zones of a `grouped` one. `status` is `paused`,
-    `circuitbreak`, `stopped` (a failed job too) or empty. The `stages` tell what happened; in lists
-    they and the `context` are left empty.
+    `scheduled`, `running`, `paused`, `circuitbreak`, `stopped`, `failed`, `expired` or `completed`. A job is `failed`
+    that Carillon stopped, and `expired` if its `expires_at` came before all was sent; `failure` then says why. `name`
+    is that of its maker, or the template's; `kind` is `push`, `mail`, `sms`, or that of an account for other
+    recipients; `states` counts the zones of a `grouped` one. `status` is `paused`, `circuitbreak`, `stopped` (a failed
+    job too) or empty. The `stages` tell what happened; in lists they and the `context` are left empty.
 
     The jobs of a localized push have its `group_id`, and a `zone` each. `zones`, all of them from west to east, are
     only in the answer to start, as are `warnings` of probable mistakes. `control_group_csv_path` is the file of those
     who were held out, once the job is completed. Jobs that send by a provider account have its `credential_id`; single
-    ones have their `options`, how their `messages` stand, and what is ahead of them (`queue`). `redacted` says that
+    ones have their `options`, the counts of their `messages`, and what is ahead of them (`queue`). `redacted` says that
     context, metadata, the paths of files and what went wrong are left out: the caller is a viewer.
     """
 
@@ -180,9 +174,9 @@ class StoredJob(Short, frozen=True, kw_only=True, rename="camel"):
     updated_at_ns: int = field(name="updatedAt")
     status_events: tuple[JobStage, ...] | None = None
     app: App | None = None
-    state: str = ""
-    name: str = ""
-    kind: str = ""
+    state: str
+    name: str
+    kind: str
     states: dict[str, int] = field(default_factory=dict)
     credential_id: str = ""
     options: dict[str, Any] | None = None
@@ -194,9 +188,7 @@ class StoredJob(Short, frozen=True, kw_only=True, rename="camel"):
     @property
     def ended(self) -> bool:
         """Whether nothing more is sent. A job with messages may be retried."""
-        if self.state:
-            return self.state in {"completed", "stopped", "failed", "expired"}
-        return self.status == "stopped" or self.completed_at_ns != 0
+        return self.state in {"completed", "stopped", "failed", "expired"}
 
     starts_at = Instant("When it was to start; `None`: at once.")
     expires_at = Instant("When what is left of it is dropped.")
@@ -232,7 +224,7 @@ class LocaleCount(_View, frozen=True):
 class AudienceCount(_View, frozen=True):
     """The recipients of the job. `devices` and `users` are those that were counted in the time there was; `exact` says
     that they are all, else the estimates tell about how many there are. Those `without_token` would be skipped. In a
-    file, `unknown` users have no device and `repeated` rows name a user who stands before. The control group holds out
+    file, `unknown` users have no device and `repeated` rows repeat an earlier user. The control group holds out
     about `held_out_users` of the counted users."""
 
     exact: bool
@@ -280,7 +272,7 @@ class Notice(_View, frozen=True):
 
 class QueuePreview(_View, frozen=True):
     """The queue ahead of the job in its credential: running `jobs` with unsent `messages`. `starts_in` is in seconds,
-    `None` where nobody can tell."""
+    `None` if unknown."""
 
     jobs: int
     messages: int
@@ -297,7 +289,7 @@ class MessageSample(_View, frozen=True):
 
 
 class MessagesPreview(Short, _View, frozen=True):
-    """The messages that a job with a credential would send. So many `recipients` were counted who would be called;
+    """The messages that a job with a credential would send. `recipients` are the counted ones that would be called;
     unless that is `exact`, the estimate tells about how many there are in all. `malformed` and `suppressed` ones would
     never be called, nor those whose message is `unrendered`, empty or too long; `repeated` rows get no message. With
     `unfilled_tags` the job would be stopped. `samples` are of the first 20 locales. `queue` and `estimated_end` are

@@ -117,7 +117,7 @@ class _Preview(Struct, frozen=True):
 class Schedules(Resource[M]):
     """The caller's own schedules. All methods raise `CarillonError`, and `ValueError` for a key that cannot be one.
 
-    An admin names another `namespace` to see and move what somebody else has scheduled: `token:<id>` or
+    An admin names another `namespace` to see and move the schedules of another caller: `token:<id>` or
     `user:<e-mail address>`. From others that is `Forbidden`.
     """
 

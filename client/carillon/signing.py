@@ -33,7 +33,7 @@ def verify(
     repetition.
 
     `body` is the body as it came, before anything has read it. One of several secrets has to fit. A timestamp that is
-    further from `now`, in epoch seconds, than the tolerance is refused: somebody may have kept the request.
+    further from `now`, in epoch seconds, than the tolerance is refused: the request may have been kept.
 
     Raises:
         NotVerified: nothing of it is to be believed.
@@ -89,7 +89,7 @@ class SigningSecrets(Resource[M]):
     async def create(self, *, namespace: str = "", reason: str = "") -> SigningSecret:
         """Take a new secret for the HTTP callbacks that have none of their own.
 
-        An attempt whose answer was lost has made one too, which nobody knows; it signs beside this one for a day.
+        An attempt whose answer was lost has made one too, which was never shown; it signs beside this one for a day.
         Raises `Conflict` where the deployment has no signing secret, or where five sign already.
         """
         return await self._post(SigningSecret, "signing-secrets", query=query_of(namespace=namespace), reason=reason)

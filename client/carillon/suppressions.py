@@ -36,7 +36,7 @@ class Suppression(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
 
 
 class StoredSuppression(Short, frozen=True, kw_only=True, rename="camel"):
-    """A suppression. `address` is `""` where somebody has unsubscribed by a link, which does not know it.
+    """A suppression. `address` is `""` if the recipient has unsubscribed by a link, which does not know it.
     `unsubscribed_at` says that they have, whatever the cause. `redacted`: the caller is a viewer, who sees no address.
     `created` tells of the answer to `add` whether it is new."""
 

@@ -38,7 +38,7 @@ class StoredTemplate(UpdatedAt, frozen=True, kw_only=True, rename="camel"):
 
 class Rendering(Struct, frozen=True, kw_only=True, rename="camel"):
     """A rendered template: the value of `aps` or `data`, and its `bytes` as JSON. Or the `fault`, and the `field` that
-    has it. `valueless_tags` have no value: nothing stands in their place."""
+    has it. `valueless_tags` have no value: they are replaced by nothing."""
 
     locale: str
     body: dict[str, Any] | None

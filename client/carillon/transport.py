@@ -161,7 +161,7 @@ class Transport:
 
         Raises:
             CarillonError: the answer is an error, or there is none after all attempts (`Unavailable`).
-            ValueError: the key cannot stand in a header.
+            ValueError: a header cannot contain the key.
         """
         request = Request(
             method=method,

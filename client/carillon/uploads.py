@@ -61,7 +61,7 @@ class Uploads(Resource[M]):
         AWS takes at most 5 GB in one PUT, which an upload is; it refuses what is larger (`EntityTooLarge`).
 
         Raises:
-            CarillonError: no place was given, or what stands there refuses the file; what S3 says is the `reason`.
+            CarillonError: no place was given, or the server there refuses the file; what S3 says is the `reason`.
                 `Unavailable` shows the URL and its last cause without the signature.
             Invalid: the file changed meanwhile; `field` is `source`.
             OSError: it cannot be read, be it in the middle (there is no further attempt then), or a stream not be
@@ -77,7 +77,7 @@ class Uploads(Resource[M]):
         self, app_id: str, source: Source, *, on_progress: Progress | None = None, reason: str = ""
     ) -> Upload:
         """Upload a CSV file of up to 1 GiB through the API, in parts: S3 need not be within reach. Its `csv_path` is
-        that of a `PushJob`. New in 0.2.
+        that of a `PushJob`.
 
         It takes up what is there: called again within a day, after whatever went wrong, it sends what is missing, and
         nothing of a file that is complete. The name of the file does not matter; the upload is known by its content.

@@ -51,7 +51,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def in_utc(instant: datetime, field: str) -> datetime:
-    """The instant in UTC. Raises `ValueError` where it has no zone: nobody could tell when that is."""
+    """The instant in UTC. Raises `ValueError` if it has no zone, because the moment would be unknown."""
     if instant.utcoffset() is None:
         raise ValueError(f"{field}: an instant needs a time zone, as in datetime(..., tzinfo=UTC), not {instant!r}")
     return instant.astimezone(UTC)

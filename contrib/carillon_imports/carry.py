@@ -112,11 +112,6 @@ class Carrier(Generic[R, T]):
         self._dry_run = dry_run
 
     async def carry(self, pages: AsyncIterator[list[R]], show: Show) -> None:
-        """Bring all rows of these pages.
-
-        Raises:
-            Unavailable: a server is away. Things brought before stay.
-        """
         done = 0
         async for rows in pages:
             verdicts = await self._page(rows)

@@ -19,8 +19,6 @@ STARTS_HERE = "starts here"
 
 
 class Fate(StrEnum):
-    """The fate of a thing."""
-
     BROUGHT = "brought"
     UPDATED = "updated"
     AS_BEFORE = "as before"

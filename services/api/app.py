@@ -1,4 +1,4 @@
-"""The API as one ASGI application: the resources that it is given, behind what stands before every route.
+"""The API as one ASGI application: the resources that it is given, behind the middleware of every route.
 
 The server in front must not rewrite the peer's address from `x-forwarded-for` (uvicorn: `proxy_headers=False`): who
 may name a person is decided by the address that the connection really comes from.
@@ -37,7 +37,6 @@ def create(
     acts: Acts,
     settings: ApiSettings,
 ) -> Application:
-    """The application, with the callers of the directory and the visitors of the pages."""
     handlers = [handler for resource in resources for handler in resource.handlers()]
     frame = PageFrame(pages, visitors, demands_reasons=acts.demands_reasons)
     app = Litestar(

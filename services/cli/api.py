@@ -60,7 +60,6 @@ class Api:
         run(self._transport.close())
 
     def get(self, *path: str, **query: Any) -> Any:
-        """The answer to a GET. Empty values of the query are left out."""
         return self._send("GET", path, query)
 
     def header(self, name: str, *path: str, **query: Any) -> str:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from services.cli.job_shape import name_of
 from services.cli.output import visible
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def contexts(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the names of contexts."""
     from services.cli.contexts import read_contexts
     from shared.runtime.private import without_secrets
 
@@ -61,11 +59,11 @@ def _apps(session: "Session", _: str) -> Names:
 
 
 def _jobs(session: "Session", _: str) -> Names:
-    return ((job["id"], f"{job['app']['name']} {name_of(job)}") for job in _newest(session))
+    return ((job["id"], f"{job['app']['name']} {job['name']}") for job in _newest(session))
 
 
 def _groups(session: "Session", _: str) -> Names:
-    return ((job["jobGroupId"], name_of(job)) for job in _newest(session) if job["zone"])
+    return ((job["jobGroupId"], job["name"]) for job in _newest(session) if job["zone"])
 
 
 def _newest(session: "Session") -> Iterable[Any]:

@@ -44,7 +44,6 @@ def contexts_path() -> Path:
 
 
 def read_contexts() -> ContextsFile:
-    """The contexts; none if there is no file."""
     path = contexts_path()
     try:
         with path.open("rb") as file:
@@ -125,7 +124,6 @@ class _Mark(Struct, frozen=True):
 
 
 def find_deployment(context: str = "", *, config: Path | None = None) -> FoundDeployment:
-    """The deployment to ask."""
     token = os.environ.get(TOKEN, "")
     found = _find_named(context) or _find_running(config)
     if found is None:

@@ -50,7 +50,6 @@ class Failure(click.ClickException):
 
 
 def failure_of(error: "CarillonError") -> Failure:
-    """The failure that shows an error of the client."""
     from carillon import errors
     from services.cli.output import visible
 

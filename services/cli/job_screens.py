@@ -12,7 +12,6 @@ from services.cli.job_shape import (
     format_rate,
     group_fields,
     job_fields,
-    name_of,
     start_column,
     state_of,
     state_of_group,
@@ -89,7 +88,6 @@ def _recipient_of(message: Json) -> str:
 
 
 def template_of(message: Json) -> str:
-    """The template's name and locale."""
     name, locale = message.get("template", ""), message.get("locale", "")
     return f"{name} ({locale})" if name and locale else name
 
@@ -171,7 +169,6 @@ def show_job(session: Session, job: Json) -> None:
 
 
 def show_group(session: Session, group: Json) -> None:
-    """Show a group with the name of its app."""
     session.out.show(
         group,
         lambda: group_fields(session.out, group, app=session.api.get("apps", group["appId"])["name"]),
@@ -187,19 +184,16 @@ def show_preview(session: Session, preview: Json) -> None:
 
 
 def tell_warnings(session: Session, job: Json) -> None:
-    """Show probable mistakes in a new job."""
     for warning in job.get("warnings", ()):
         session.out.tell(f"Warning: {warning}")
 
 
 def show_samples(session: Session, app_id: str, job_id: str) -> None:
-    """Show the messages made by the templates of a job."""
     samples = session.api.get("apps", app_id, "jobs", job_id, "samples")["samples"]
     session.out.show_list(samples, _SAMPLE_COLUMNS, id="templateName", limit=0)
 
 
 def show_rate(session: Session, app_id: str, job_id: str) -> None:
-    """Show the rate of a job, a point a line."""
     rate = session.api.get("apps", app_id, "jobs", job_id, "rate")
     columns = (
         TableColumn("AT", lambda point: session.out.when(point["at"]), "word"),
@@ -209,7 +203,6 @@ def show_rate(session: Session, app_id: str, job_id: str) -> None:
 
 
 def show_batches(session: Session, jobs: Sequence[tuple[str, str]], *, state: str, limit: int | None) -> None:
-    """The batches of these jobs."""
     found: Iterable[Json] = chain.from_iterable(
         session.api.items("apps", app_id, "jobs", job_id, "batches", state=state, limit=limit)
         for app_id, job_id in jobs
@@ -227,7 +220,7 @@ def watch_job(session: Session, app_id: str, job_id: str) -> None:
         # Running calls are still answered after a job is held or stopped.
         is_calling = bool(job["messages"]["sending"]) if job.get("messages") else False
         return Glance(
-            title=name_of(job),
+            title=job["name"],
             state="planning" if state == "running" and not job["totalTokens"] else state,
             done=job["completedTokens"],
             total=job["totalTokens"],
@@ -252,7 +245,7 @@ def watch_group(session: Session, app_id: str, group_id: str) -> None:
         kind, zones = ("zones", group["zones"]) if found is None else ("zones with devices", found)
         done = sum(state_of(zone) in ENDED | BAD for zone in zones)
         return Glance(
-            title=name_of(group),
+            title=group["name"],
             state=state_of_group(group),
             done=group["completedTokens"],
             total=group["totalTokens"],

@@ -53,15 +53,8 @@ _MAIL_HALT = {"share": 0.1, "minimum": 10}
 
 
 def state_of(job: Json) -> str:
-    """A job's state. Without `state`, Marathon's `status` gives it, which is empty while a job waits or runs and after
-    it has completed."""
-    if state := job.get("state"):
-        return str(state)
-    if job["status"]:
-        return str(job["status"])
-    if job["completedAt"]:
-        return "completed"
-    return "scheduled" if job["startsAt"] > time.time_ns() else "running"
+    """A job's state."""
+    return str(job["state"])
 
 
 def state_in_list(job: Json) -> str:
@@ -69,11 +62,6 @@ def state_in_list(job: Json) -> str:
     state = state_of(job)
     has_sent_nothing = state == "completed" and job["totalTokens"] and not job["sent"]
     return f"{state}, 0 sent" if has_sent_nothing else state
-
-
-def name_of(job: Json) -> str:
-    """The name of a job or group."""
-    return str(job.get("name") or job["templateName"])
 
 
 def state_of_group(group: Json) -> str:
@@ -85,7 +73,6 @@ def state_of_group(group: Json) -> str:
 
 
 def creation_of(out: Output, job: Json) -> str:
-    """The sentence about a new job."""
     if not job["zones"]:
         return f"Created job {job['id']}."
     first = out.when(min(zone["startsAt"] for zone in job["zones"]))
@@ -118,12 +105,11 @@ def _fold(zones: Sequence[Json]) -> Json:
 
 
 def job_columns(out: Output, *, app: bool = True) -> Sequence[TableColumn]:
-    """The columns of a list of jobs."""
     return [
         TableColumn("ID", lambda job: job["id"], "id"),
         *([TableColumn("APP", lambda job: job["app"]["name"])] if app else []),
-        TableColumn("NAME", name_of),
-        TableColumn("KIND", lambda job: job.get("kind", ""), "word"),
+        TableColumn("NAME", lambda job: job["name"]),
+        TableColumn("KIND", lambda job: job["kind"], "word"),
         TableColumn("STATE", state_in_list, "word", lambda job: STATE_COLOURS.get(state_of(job), "")),
         TableColumn("DONE", _share, "number"),
         TableColumn("TOTAL", lambda job: job["totalTokens"], "number"),
@@ -135,20 +121,18 @@ def job_columns(out: Output, *, app: bool = True) -> Sequence[TableColumn]:
 
 
 def units_of(job: Json) -> str:
-    """The word for the things that a job counts."""
     return "messages" if job.get("credentialId") else "devices"
 
 
 def job_fields(out: Output, job: Json, *, credential: str = "") -> Fields:
-    """The non-empty fields of a job. `credential` names its provider account."""
     units = units_of(job)
     return [
         ("id", job["id"]),
         ("app", f"{job['app']['name']} ({job['appId']})"),
         ("group", job["jobGroupId"] if job["zone"] else ""),
         ("zone", job["zone"]),
-        ("name", job.get("name", "")),
-        ("kind", job.get("kind", "")),
+        ("name", job["name"]),
+        ("kind", job["kind"]),
         ("templates", job["templateName"]),
         ("service", "" if credential else job["service"]),
         ("credential", credential),
@@ -190,7 +174,7 @@ def group_fields(out: Output, group: Json, *, app: str) -> Fields:
     return [
         ("id", group["id"]),
         ("app", f"{app} ({group['appId']})"),
-        ("name", group.get("name", "")),
+        ("name", group["name"]),
         ("templates", group["templateName"]),
         ("state", state_of_group(group)),
         ("done", f"{_share(group)} of {group_digits(group['totalTokens'])} devices in zones that have started"),
@@ -227,7 +211,6 @@ def start_column() -> TableColumn:
 
 
 def zone_columns() -> Sequence[TableColumn]:
-    """The jobs of a group."""
     return [
         TableColumn("ZONE", lambda zone: zone["zone"], "word"),
         TableColumn("JOB", lambda zone: zone["jobId"], "id"),
@@ -250,7 +233,6 @@ def events_of(job: Json) -> list[dict[str, Any]]:
 
 
 def event_line(out: Output, event: Json) -> str:
-    """An event on a line."""
     message = "" if event["message"] in SILENT else event["message"]
     parts = (out.when(event["createdAt"]), label_of(event["stage"], event["state"]), message, _doer(event))
     return visible("  ".join(part for part in parts if part))
@@ -258,12 +240,11 @@ def event_line(out: Output, event: Json) -> str:
 
 def _doer(event: Json) -> str:
     """The user or token that did it, if any: most acts are Carillon's own."""
-    by = event.get("by") or {"kind": "system"}
+    by = event["by"]
     return "" if by["kind"] == "system" else f"by {by['name']}"
 
 
 def time_left(job: Json) -> str:
-    """The remaining time at the present rate."""
     end = read_wire(job.get("estimatedEnd"))
     return format_span(end.timestamp() - time.time_ns() / NANOSECONDS) if end else ""
 
@@ -284,7 +265,7 @@ def format_rate(per_second: float) -> str:
 
 def _options(job: Json) -> list[str]:
     """The options that differ from the defaults, one a line."""
-    usual = [_MAIL_HALT] if job.get("kind") == "mail" else [None]
+    usual = [_MAIL_HALT] if job["kind"] == "mail" else [None]
     found = []
     for name, value in (job.get("options") or {}).items():
         words, defaults = _OPTIONS.get(name, (name, ()))

@@ -144,7 +144,6 @@ class CopyTarget:
 
 @contextmanager
 def open_target(url: str, secret: str) -> Iterator[CopyTarget]:
-    """A receiver of copies. No proxy is used."""
     check_target(url)
     if secret:
         check_secret(secret, "--secret-file")
@@ -153,7 +152,6 @@ def open_target(url: str, secret: str) -> Iterator[CopyTarget]:
 
 
 def check_target(url: str) -> None:
-    """Raise `UsageError` unless this URL can be posted to."""
     try:
         parts = urlsplit(url)
         good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and _is_plain(url)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from services.cli.exits import Exit, Failure
-from services.cli.job_shape import name_of, state_of
+from services.cli.job_shape import state_of
 from services.cli.output import ELLIPSIS, Json, visible
 from services.cli.session import Session
 from shared.domain.errors import suggest
@@ -104,7 +104,7 @@ def find_group(session: Session, typed: str, *, among: Collection[str] = ()) -> 
         return find_app(session), typed
     zones = [job for job in newest_jobs(session, limit=SEARCHED) if job["zone"]]
     names, see = ("jobGroupId", "name", "templateName"), _how_to_name("group")
-    job = _pick_among(among, typed, zones, what="group", names=names, see=see, about=name_of)
+    job = _pick_among(among, typed, zones, what="group", names=names, see=see, about=lambda job: str(job["name"]))
     return str(job["appId"]), str(job["jobGroupId"])
 
 
@@ -137,7 +137,6 @@ def find_schedule(session: Session, typed: str, **query: Any) -> str:
 def find_listed(
     session: Session, typed: str, *path: str, what: str, names: Sequence[str] = ("id",), noun: str = "", **query: Any
 ) -> Json:
-    """One of the things of a list."""
     see = f"`carillon {noun or '-'.join(path)} list` shows them."
     return pick(typed, session.api.items(*path, **query), what=what, names=names, see=see)
 
@@ -160,7 +159,7 @@ def newest_jobs(
 
 
 def _about_job(job: Json) -> str:
-    return " ".join(word for word in (name_of(job), job["zone"], state_of(job)) if word)
+    return " ".join(word for word in (job["name"], job["zone"], state_of(job)) if word)
 
 
 def _how_to_name(what: str) -> str:

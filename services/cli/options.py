@@ -17,8 +17,6 @@ Decorate = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def join(*options: Decorate) -> Decorate:
-    """A decorator that adds all these options to a verb."""
-
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(options):
             function = option(function)
@@ -28,8 +26,6 @@ def join(*options: Decorate) -> Decorate:
 
 
 class Count(click.IntRange):
-    """A whole number within bounds."""
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
             return super().convert(_read_number(value, whole=True), param, ctx)
@@ -39,8 +35,6 @@ class Count(click.IntRange):
 
 
 class Number(click.FloatRange):
-    """A number within bounds."""
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
             return super().convert(_read_number(value), param, ctx)
@@ -138,8 +132,6 @@ class Span(click.ParamType[timedelta]):
 
 
 class Pair(click.ParamType[tuple[str, str]]):
-    """`NAME=VALUE`."""
-
     name = "name=value"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
@@ -206,8 +198,6 @@ class SecretText(JsonText):
 
 
 class SecretWord(SecretText):
-    """A secret on one line of a file or of stdin."""
-
     name = "secret"
 
     def decode(self, text: str) -> Any:
@@ -215,8 +205,6 @@ class SecretWord(SecretText):
 
 
 class HeaderLine(click.ParamType[tuple[str, str]]):
-    """`Name: value`."""
-
     name = "header"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:

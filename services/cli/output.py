@@ -41,7 +41,6 @@ def as_json(value: Any) -> str:
 
 
 def width_of(text: str) -> int:
-    """The columns of a terminal that the text needs."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -50,7 +49,6 @@ def width_of(text: str) -> int:
 
 
 def shorten(text: str, width: int) -> str:
-    """The beginning of the text, in `width` columns."""
     if width_of(text) <= width:
         return text
     while text and width_of(text) > width - 1:
@@ -195,13 +193,10 @@ STATE_COLOURS: Mapping[str, str] = (
 
 
 def state_column(title: str, cell: Callable[[Json], str]) -> TableColumn:
-    """A column of states, in their colours."""
     return TableColumn(title, cell, "word", lambda row: STATE_COLOURS.get(cell(row), ""))
 
 
 class _Fitted(Struct, frozen=True):
-    """A column of this `width`, which may shrink to `least`."""
-
     column: TableColumn
     width: int
     least: int

@@ -24,8 +24,6 @@ NAMED_FROM_THINGS = 1_000
 
 
 class CommonOptions(Struct, frozen=True, kw_only=True):
-    """The values of a verb's common options."""
-
     context: str = ""
     json: bool = False
     quiet: bool = False
@@ -38,7 +36,6 @@ class CommonOptions(Struct, frozen=True, kw_only=True):
 
 
 def read_common_options(ctx: click.Context) -> CommonOptions:
-    """The values of the common options; an option that the verb lacks keeps its default."""
     given = {name: value for name, value in ctx.params.items() if name in CommonOptions.__struct_fields__ and value}
     config = ctx.find_root().params.get("config")
     return CommonOptions(**given, config=config if isinstance(config, Path) else None)

@@ -22,7 +22,6 @@ Decorator = Callable[[Function], click.Command]
 
 
 def common_options() -> list[click.Parameter]:
-    """The options that every verb takes."""
     return [
         click.Option(["--context"], default="", metavar="NAME", shell_complete=complete.contexts,
                      help="Deployment to ask, by its name in `carillon context list`."),

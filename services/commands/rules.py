@@ -33,13 +33,11 @@ def print_rules(runbooks: str, *, kubernetes: bool) -> None:
 
 
 def describe_rules(runbooks: str = RUNBOOKS) -> str:
-    """The rules as YAML."""
     head = ["# Printed by `carillon rules`.", "groups:", "  - name: carillon", "    rules:"]
     return "\n".join([*head, *(line for sign in SIGNS for line in _rule(sign, runbooks))]) + "\n"
 
 
 def describe_kubernetes_rules(runbooks: str = RUNBOOKS) -> str:
-    """The rules as an object of Kubernetes."""
     return _PROMETHEUS_RULE + textwrap.indent(describe_rules(runbooks).partition("\n")[2], "  ")
 
 

@@ -68,7 +68,6 @@ class Customer:
         return await self.call("POST", path, json=wanted)
 
     async def list_all(self, path: str) -> list[Object]:
-        """The items of a list, from all of its pages."""
         found: list[Object] = []
         following: str | None = path
         while following:
@@ -118,12 +117,7 @@ class Seeded(Struct, frozen=True, kw_only=True):
 
 
 async def seed(customer: Customer, audience: str, *, app: str, service: str, count: int) -> Seeded:
-    """Make what is missing of an app, its templates and `count` devices.
-
-    Raises:
-        Refused: the API does not allow it, or Carillon did not make the app's push table.
-        Unavailable: the API or the push database does not answer.
-    """
+    """Make what is missing of an app, its templates and `count` devices."""
     bundle_id = f"com.example.{''.join(filter(str.isalnum, app.lower())) or 'app'}"
     app_id = (await customer.make_once("/apps", {"name": app, "bundleId": bundle_id}, "name", "bundleId"))["id"]
     key = "alert" if service == APNS else "message"

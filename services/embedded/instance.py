@@ -73,12 +73,10 @@ Announce = Callable[[Instance, str], None]
 
 
 def data_folder(settings: Settings) -> Path:
-    """The folder where the data of these settings are."""
     return Path(settings.embedded.data_dir).resolve()
 
 
 def find_running(folder: Path) -> Instance | None:
-    """The embedded Carillon that runs on this folder now, if there is one."""
     try:
         instance = msgspec.json.decode((folder / "running.json").read_bytes(), type=Instance)
     except (OSError, msgspec.DecodeError):
@@ -87,14 +85,9 @@ def find_running(folder: Path) -> Instance | None:
 
 
 async def serve(settings: Settings, announce: Announce) -> int:
-    """Run until a signal or a failure; returns the exit code.
-
-    Raises:
-        Conflict: another process runs on the folder, or a port is taken.
-        Unavailable: a server is not installed or does not start.
-    """
+    """Run until a signal or a failure; returns the exit code."""
     # Other commands read this module, and start at once.
-    from services.wiring.process import build, find_faults, set_up
+    from services.wiring.process import build, set_up
     from services.wiring.rooms import Rooms
     from services.wiring.schedulers import take_up
 
@@ -107,8 +100,6 @@ async def serve(settings: Settings, announce: Announce) -> int:
             try:
                 rooms = Rooms(servers)
                 await set_up(rooms)
-                for sentence in await find_faults(servers):
-                    log.warning(sentence)
                 await take_up(rooms)
             except BaseException:
                 await servers.close()
@@ -122,7 +113,6 @@ async def serve(settings: Settings, announce: Announce) -> int:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise `Conflict` if a Carillon runs on the folder."""
     if (instance := find_running(folder)) is not None:
         raise _is_taken(folder, instance)
 
@@ -134,7 +124,6 @@ def _is_taken(folder: Path, instance: Instance | None) -> Conflict:
 
 @contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
-    """The folder, for this process alone."""
     try:
         make_private_folder(folder, ours=OURS)
         lock = (folder / "up.lock").open("ab")
@@ -268,45 +257,36 @@ def _own_settings(settings: Settings, folder: Path, *, store: str, audience: str
 
 def own_key(folder: Path, *, makes: bool = True) -> str:
     """The folder's key for the secrets of credentials. If there is none: a new one, or, unless this `makes` one, "".
-
-    Raises:
-        Conflict: the file holds no key. Another one would open none of the secrets.
-        OSError: it cannot be read or made.
-    """
-    lost = "no key: the secrets of credentials open by the one that it held"
-
-    def is_good(text: str) -> bool:
-        return len(read_keys(text)) == 1 and KeyRing.accepts(text)
-
-    return _keep(folder / KEY_FILE, fresh_key if makes else None, is_good, lost)
+    Raises `Conflict` if the file holds no key: another one would open none of the secrets."""
+    key = _keep(folder / KEY_FILE, fresh_key if makes else None)
+    if key is not None and not (len(read_keys(key)) == 1 and KeyRing.accepts(key)):
+        lost = "no key: the secrets of credentials open by the one that it held"
+        raise Conflict(f"{folder / KEY_FILE} holds {lost}; restore it")
+    return key or ""
 
 
 def own_signing_secret(folder: Path, *, makes: bool = True) -> str:
     """The folder's secret for signatures of callbacks, as `own_key`."""
-    lost = "no signing secret: receivers verify callbacks by those that derive from the one that it held"
 
     def fresh() -> str:
         return PREFIX + base64.b64encode(os.urandom(32)).decode()
 
-    def is_good(secret: str) -> bool:
-        try:
+    secret = _keep(folder / SIGNING_FILE, fresh if makes else None)
+    try:
+        if secret is not None:
             check_secret(secret, "")
-        except Invalid:
-            return False
-        return True
+    except Invalid:
+        lost = "no signing secret: receivers verify callbacks by those that derive from the one that it held"
+        raise Conflict(f"{folder / SIGNING_FILE} holds {lost}; restore it") from None
+    return secret or ""
 
-    return _keep(folder / SIGNING_FILE, fresh if makes else None, is_good, lost)
 
-
-def _keep(file: Path, fresh: Callable[[], str] | None, is_good: Callable[[str], bool], lost: str) -> str:
+def _keep(file: Path, fresh: Callable[[], str] | None) -> str | None:
     if not file.exists():
         if fresh is None:
-            return ""
+            return None
         write_private(file, fresh() + "\n")
-    text = file.read_text("utf-8", "replace").strip()
-    if not is_good(text):
-        raise Conflict(f"{file} holds {lost}; restore it")
-    return text
+    return file.read_text("utf-8", "replace").strip()
 
 
 @asynccontextmanager
@@ -320,20 +300,17 @@ async def open_servers(instance: Instance, settings: Settings, *, service: str) 
 
 
 async def make_link(instance: Instance, servers: Servers) -> str:
-    """The address that signs a browser in as the admin, once. Raises `Unavailable`."""
     secret = await make_sign_in_link(servers.store, instance.admin, servers.clock.now())
     return f"{instance.api}/ui/welcome?key={secret}"
 
 
 async def print_link(instance: Instance, settings: Settings) -> int:
-    """Print a new link to the dashboard of a running Carillon."""
     async with open_servers(instance, settings, service="dashboard") as servers:
         click.echo(await make_link(instance, servers))
     return 0
 
 
 def describe(instance: Instance, link: str) -> str:
-    """A text for people: where to reach the dashboard, the API, the servers and the data."""
     lines = {
         "dashboard": f"{link} (once, within ten minutes; `carillon dashboard` prints another link)",
         "API": instance.api,
@@ -366,7 +343,6 @@ async def print_records(stream: Stream, topic: str, *, follow: bool) -> int:
 
 
 async def print_topics(stream: Stream) -> int:
-    """Print the topics that have records, one a line, by name."""
     async with stream.reader(".*", group="records") as reader:
         await reader.read(0)
         ends = reader.ends()

@@ -45,20 +45,16 @@ class ProcessMark(msgspec.Struct, frozen=True):
 def birth(pid: int) -> str | None:
     """When the process was born; `None` if no process has this pid, or only one that is dead and not yet reaped."""
     if _HAS_PROC:
-        return _birth_by_proc(pid)
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+            boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        fields = stat.rpartition(")")[2].split()  # the name before it may hold blanks and brackets
+        return None if fields[0] in "ZX" else f"{boot}:{fields[19]}"
     found = subprocess.run(["ps", "-o", "state=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     state, _, born = found.stdout.strip().partition(" ")
     return born.strip() if born and not state.startswith("Z") else None
-
-
-def _birth_by_proc(pid: int) -> str | None:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    fields = stat.rpartition(")")[2].split()  # the name before it may hold blanks and brackets
-    return None if fields[0] in "ZX" else f"{boot}:{fields[19]}"
 
 
 def is_alive(mark: ProcessMark) -> bool:
@@ -67,7 +63,6 @@ def is_alive(mark: ProcessMark) -> bool:
 
 
 def read_mark(file: Path) -> ProcessMark | None:
-    """The mark in a file that `spawn` was given, or None if there is none that can be read."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=ProcessMark)
     except (FileNotFoundError, msgspec.DecodeError):
@@ -137,7 +132,6 @@ def spawn(
 
 
 def group_of(user: str) -> int:
-    """The primary group of a user of this system."""
     return pwd.getpwnam(user).pw_gid
 
 
@@ -204,7 +198,6 @@ def end(mark: ProcessMark, *, grace_seconds: float, first: signal.Signals = sign
 
 
 def wait_gone(marks: Sequence[ProcessMark], seconds: float) -> bool:
-    """Whether all of them were gone before the time was up."""
     deadline = time.monotonic() + seconds
     while any(is_alive(mark) for mark in marks):
         if time.monotonic() > deadline:
@@ -217,7 +210,6 @@ def wait_gone(marks: Sequence[ProcessMark], seconds: float) -> bool:
 
 
 def tail(log: Path, lines: int = 20) -> str:
-    """The end of a log, for an error message."""
     try:
         return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
     except FileNotFoundError:

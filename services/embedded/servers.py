@@ -63,15 +63,13 @@ class Child(ABC):
     def command(self) -> list[str]: ...
 
     @abstractmethod
-    def is_healthy(self) -> bool:
-        """Whether it answers on its port."""
+    def is_healthy(self) -> bool: ...
 
     @property
     def alive(self) -> bool:
         return self._mark is not None and processes.is_alive(self._mark)
 
     async def start(self, *, within_seconds: float = _START_SECONDS) -> None:
-        """Return once it is healthy. Raises `Unavailable`, with the end of its log."""
         try:
             await asyncio.to_thread(self._clear_and_prepare)
             self.port = self._choose_port()
@@ -92,7 +90,6 @@ class Child(ABC):
             raise
 
     async def stop(self, *, grace_seconds: float = _GRACE_SECONDS) -> None:
-        """End it, by force once the grace is over. Stopping twice is fine."""
         if self._mark is not None:
             ending = asyncio.to_thread(processes.end, self._mark, grace_seconds=grace_seconds, first=self.first_signal)
             await asyncio.shield(ending)
@@ -251,7 +248,6 @@ def postgres_user() -> str | None:
 
 
 def has_user(name: str) -> bool:
-    """Whether the system knows the user."""
     try:
         pwd.getpwnam(name)
     except KeyError:

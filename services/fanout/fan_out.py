@@ -22,10 +22,10 @@ from shared.domain.bus.folding import LogEntry, merge_entries
 from shared.domain.errors import Unavailable
 from shared.flow.bus.flushing import LogFlusher, LogPositions, UnwokenUpkeep
 from shared.flow.reading import read_patiently
+from shared.runtime.bus_settings import BusSettings
 from shared.runtime.lifecycle import Background
 from shared.runtime.loops import Backoff, Outage
 from shared.runtime.metrics import BUS_LOG_LAG
-from shared.runtime.settings import BusSettings
 from shared.store import Store
 from shared.store.bus.subscriptions import UnreadableSubscriptions
 from shared.stream import Stream

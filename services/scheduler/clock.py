@@ -227,14 +227,16 @@ class TickingClock(Background):
             limit = min(self._room_for(slice_), _PAGE)
             page = await self._store.occurrences.read(slice_.token, after=slice_.after, limit=limit)
             for occurrence in page:
-                self._keep(Held(occurrence, slice_.trusted_until))
+                hold = self._suspects if occurrence.is_suspect else self._hold
+                hold.add(Held(occurrence, slice_.trusted_until))
             read += len(page)
             self._something.set()
             if len(page) == limit:
                 slice_.after = page[-1].id
             else:
                 self._unread.remove(slice_)
-            await self._let_go_shed()
+            # A suspect whose attempt began would be suspect again at once, so it is left to its lease.
+            await self._let_go([held.occurrence for held in self._suspects.take_excess() if not held.occurrence.begun])
         return read
 
     def _readable(self) -> _Slice | None:
@@ -248,14 +250,6 @@ class TickingClock(Background):
         if not self._is_trusted(slice_.trusted_until):
             return True
         return not slice_.is_late and slice_.count > _SLICE and self._has_crowd(slice_.visible)
-
-    def _keep(self, held: Held) -> None:
-        (self._suspects if held.occurrence.is_suspect else self._hold).add(held)
-
-    async def _let_go_shed(self) -> None:
-        """Release the suspects over the limit. A suspect whose attempt began would be suspect again at once, so it
-        is left to its lease."""
-        await self._let_go([held.occurrence for held in self._suspects.take_excess() if not held.occurrence.begun])
 
     async def _fire_on_time(self) -> None:
         while not self._stopping.is_set():

@@ -138,8 +138,6 @@ class InHand:
 
 
 class Deliveries:
-    """Hands occurrences out to their targets."""
-
     def __init__(
         self,
         store: Store,
@@ -206,7 +204,12 @@ class Deliveries:
             return [Attempt(occurrence, schedule, now, refusal, made=False) for occurrence, schedule in due], []
         due, over = await self._in_hand.split(due)
         CALLS_OVER_SHARE.inc(len(over))
-        return [_over_share(entry, pause, now) for entry, pause in over], await self._hand_over(due, now)
+        reason = Unavailable("enough calls of this namespace are in workers' hands")
+        put_off = [
+            Attempt(occurrence, schedule, now, reason, retry_after_seconds=pause, made=False)
+            for (occurrence, schedule), pause in over
+        ]
+        return put_off, await self._hand_over(due, now)
 
     async def _hand_over(self, due: list[Due], now: datetime) -> list[Occurrence]:
         """Give these to the workers; return the occurrences of series that have moved on."""
@@ -248,13 +251,6 @@ def _task(occurrence: Occurrence, schedule: Schedule, token: str) -> CallTarget:
     callback = schedule.definition.callback
     host = host_of(callback) if isinstance(callback, HttpCallback) else ""
     return CallTarget(occurrence.id, token, namespace=schedule.namespace, host=host, trace=resume(occurrence.trace))
-
-
-def _over_share(due: Due, pause: float, now: datetime) -> Attempt:
-    """A call over its namespace's limit: not attempted, and put off for the pause."""
-    occurrence, schedule = due
-    reason = Unavailable("enough calls of this namespace are in workers' hands")
-    return Attempt(occurrence, schedule, now, reason, retry_after_seconds=pause, made=False)
 
 
 def _queue_message(occurrence: Occurrence, schedule: Schedule, callback: RabbitCallback) -> QueueMessage:

@@ -95,7 +95,8 @@ class Fire:
         await self._store.occurrences.complete([occurrence for occurrence, _ in judged[Verdict.VOID]])
         await self._store.occurrences.retry(
             [
-                Retry(occurrence, _look_again(occurrence, now), occurrence.attempts)
+                # A missing schedule comes within a moment or never, so the pauses grow.
+                Retry(occurrence, now + max((now - occurrence.accepted_at) / 2, _NOBODYS), occurrence.attempts)
                 for occurrence, _ in judged[Verdict.WAIT]
             ]
         )
@@ -197,8 +198,3 @@ def _check_trusted(until: float) -> None:
 def _begins_here(occurrence: Occurrence, schedule: Schedule) -> bool:
     """Whether this process stores the beginning of the attempt; for a call, the worker that makes it does."""
     return occurrence.is_suspect and not isinstance(schedule.definition.callback, HttpCallback)
-
-
-def _look_again(occurrence: Occurrence, now: datetime) -> datetime:
-    """When to look again for a missing schedule. It comes within a moment or never, so the pauses grow."""
-    return now + max((now - occurrence.accepted_at) / 2, _NOBODYS)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
 from shared.domain.clock.occurrences import SHARDS, read_owner
-from shared.domain.clock.schedules import Schedule, is_active, owner_of
+from shared.domain.clock.schedules import is_active, owner_of
 from shared.flow.time import DatabaseTime
 from shared.runtime.loops import Swept
 from shared.store import Store
@@ -24,8 +24,6 @@ _AGAIN = timedelta(minutes=1)
 
 
 class Sweep:
-    """Looks at schedules that may have ended."""
-
     def __init__(self, store: Store, time: DatabaseTime, shards: Iterator[int] | None = None) -> None:
         self._store = store
         self._time = time
@@ -56,7 +54,6 @@ class Sweep:
                 return finished
 
     async def _finish_some(self, past: Mapping[str, Ending], before: datetime, now: datetime) -> int:
-        """Finish those that have ended, and have the others looked at again; return the number of ended ones."""
         active = [id for id, ending in past.items() if is_active(ending.state)]
         busy = await self._store.occurrences.with_any([owner_of(id) for id in active])
         ended = [id for id in active if owner_of(id) not in busy]
@@ -83,12 +80,14 @@ class Sweep:
         if self._shard is None:
             self._shard, self._after = next(self._shards), ""
         held = await self._store.occurrences.find_held_back(self._shard, after=self._after, limit=_STEP)
-        ids = {owner: _schedule_id(owner) for owner in held}
+        ids = {owner: read_owner(owner).id for owner in held}
         schedules = await self._store.schedules.many(list(ids.values())) if ids else {}
         let_go = 0
         for owner, generations in held.items():
+            schedule = schedules.get(ids[owner])
+            paused = schedule.generation if schedule is not None and schedule.is_paused else None
             for generation in generations:
-                if not _holds(schedules.get(ids[owner]), generation):
+                if generation != paused:
                     await self._store.occurrences.let_go(owner, generation)
                     let_go += 1
         if len(held) < _STEP:
@@ -96,11 +95,3 @@ class Sweep:
         else:
             self._after = max(held)
         return let_go
-
-
-def _schedule_id(owner: str) -> str:
-    return read_owner(owner).id
-
-
-def _holds(schedule: Schedule | None, generation: str) -> bool:
-    return schedule is not None and schedule.is_paused and schedule.generation == generation

@@ -5,7 +5,6 @@ import os
 import socket
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from importlib.metadata import version
 
 import click
 import structlog
@@ -14,7 +13,6 @@ from services.embedded.processes import is_free
 from services.wiring import PROCESSES
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
-from shared.blobs import Blobs
 from shared.domain.documents import VERSION, Stamp, check_stamp
 from shared.domain.errors import CarillonError, Conflict, Denied, Invalid, Unavailable
 from shared.domain.time_zones import RELEASE
@@ -24,9 +22,9 @@ from shared.runtime.health import ProcessHealth
 from shared.runtime.lifecycle import Background, Checked, Closing, Component, LoopWatch, run
 from shared.runtime.loops import pause
 from shared.runtime.metrics import BUILD_INFO
+from shared.runtime.readings import program_version
 from shared.runtime.settings import Settings
 from shared.runtime.tracing import switch_on
-from shared.runtime.version import program_version
 from shared.store.database import Schema
 
 log = structlog.get_logger(__name__)
@@ -126,7 +124,7 @@ def _tracers(servers: Servers) -> list[Component]:
     resource = {
         "service.namespace": "carillon",
         "service.name": f"carillon-{servers.service}",
-        "service.version": version("carillon"),
+        "service.version": program_version(),
         "service.instance.id": f"{socket.gethostname()}/{os.getpid()}",
     }
     switch_off = switch_on(servers.settings.tracing, resource)
@@ -134,12 +132,10 @@ def _tracers(servers: Servers) -> list[Component]:
 
 
 async def init(settings: Settings) -> int:
-    """Make what is missing, and print what an operator should correct."""
+    """Make what is missing."""
     servers = Servers(settings, service="init")
     try:
         await set_up(Rooms(servers))
-        for sentence in await find_faults(servers):
-            click.echo(sentence, err=True)
     finally:
         await servers.close()
     click.echo("Everything is in place.")
@@ -162,25 +158,12 @@ async def set_up(rooms: Rooms) -> None:
     await servers.broker.setup(queues)
     await servers.stream.setup(topics)
     if servers.settings.blobs.endpoint_url:  # at AWS the owner makes the bucket and chooses its readers
-        await _make_bucket(servers.blobs)
+        try:
+            await servers.blobs.make_bucket()
+        except Denied as error:
+            # A user without the right to list buckets can still use this one.
+            log.warning("cannot tell whether the bucket exists", bucket=servers.blobs.bucket, reason=str(error))
     await servers.verify(queues, topics)
-
-
-async def find_faults(servers: Servers) -> list[str]:
-    """A sentence for each thing in the store that an operator should correct."""
-    return [
-        f"{len(apps)} apps are called {apps[0].name}, but for case: {', '.join(app.id for app in apps)}. They share "
-        "push tables, and so each reaches the others' users; an admin should rename all but one."
-        for apps in await servers.store.apps.find_clashing()
-    ]
-
-
-async def _make_bucket(blobs: Blobs) -> None:
-    try:
-        await blobs.make_bucket()
-    except Denied as error:
-        # A user without the right to list buckets can still use this one.
-        log.warning("cannot tell whether the bucket exists", bucket=blobs.bucket, reason=str(error))
 
 
 class SchemaWatch(Background):

@@ -35,7 +35,7 @@ from shared.flow.jobs.watch import JobWatch
 from shared.flow.messages.feeding import CredentialFeed
 from shared.flow.messages.figures import MessageFigures
 from shared.flow.messages.halting import BounceBreaker
-from shared.flow.messages.kind import JobRetry, MessageFeeder, MessageKind
+from shared.flow.messages.kind import JobRetry, MessageKind
 from shared.flow.messages.retention import MessageBelongings
 from shared.flow.messages.singles import SingleFlow
 from shared.flow.push import ControlGroupFile, PushKind
@@ -173,8 +173,7 @@ class MessagesRoom(Room):
 
     @cached_property
     def kind(self) -> MessageKind:
-        feeder = MessageFeeder(self.store, self.feed, self.retry)
-        return MessageKind(self.store, lambda: self.tables, feeder)
+        return MessageKind(self.store, lambda: self.tables, self.feed, self.retry)
 
     @cached_property
     def feed(self) -> CredentialFeed:

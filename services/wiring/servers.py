@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from shared.blobs import Blobs, LateBlobs, Uploads
-from shared.blobs.s3_settings import check_settings
+from shared.blobs.paths import check_settings
 from shared.broker import Broker
 from shared.domain.errors import Invalid
 from shared.domain.push.records import topic_pattern
 from shared.flow.time import DatabaseTime
-from shared.outgoing import LateOutgoing, Outgoing, OwnApi
+from shared.outgoing import LateOutgoing, Outgoing
 from shared.outgoing.checks import CheckUrl, check_url
+from shared.outgoing.guard import OwnApi
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.measured import measure_calls
-from shared.runtime.settings import BlobSettings, Settings, TlsSettings
+from shared.runtime.server_settings import BlobSettings, TlsSettings
+from shared.runtime.settings import Settings
 from shared.store import Store
 from shared.stream import Stream, TopicSpec
 
@@ -111,22 +113,27 @@ class Servers:
 
     @cached_property
     def outgoing(self) -> Outgoing:
-        return measure_calls(LateOutgoing(self._load_outgoing), "outgoing")
+        chosen = self.settings.callbacks
+        networks, seconds = chosen.allowed_networks, chosen.call_timeout_seconds
+        return self._late_outgoing("outgoing", networks, seconds, connections=chosen.calls_in_flight)
 
     @cached_property
     def provider_outgoing(self) -> Outgoing:
         """Calls of providers, with connections of their own, so that no callback waits for a provider."""
-        return measure_calls(LateOutgoing(self._load_provider_outgoing), "providers")
+        chosen = self.settings.providers
+        return self._late_outgoing("providers", chosen.allowed_networks, chosen.call_seconds)
 
     @cached_property
     def bus_outgoing(self) -> Outgoing:
         """Calls of receivers of the bus, with connections of their own, so that no callback waits for a receiver."""
-        return measure_calls(LateOutgoing(self._load_bus_outgoing), "receivers")
+        networks, seconds = self.settings.callbacks.allowed_networks, self.settings.bus.call_seconds
+        return self._late_outgoing("receivers", networks, seconds)
 
     @cached_property
     def slow_bus_outgoing(self) -> Outgoing:
         """The same for slow or failing receivers, with lookups of their own, because their names may be slow too."""
-        return measure_calls(LateOutgoing(self._load_bus_outgoing), "receivers")
+        networks, seconds = self.settings.callbacks.allowed_networks, self.settings.bus.call_seconds
+        return self._late_outgoing("receivers", networks, seconds)
 
     @cached_property
     def provider_kinds(self) -> "Mapping[str, ProviderKind]":
@@ -180,40 +187,21 @@ class Servers:
                 if name in vars(self):
                     closing.push_async_callback(getattr(self, name).close)
 
-    def _load_outgoing(self) -> Callable[[], Outgoing]:
-        from shared.outgoing.client import HttpOutgoing
+    def _late_outgoing(self, name: str, networks: tuple[str, ...], seconds: float, *, connections: int = 0) -> Outgoing:
+        """Without `connections`, the callers bound their number."""
 
-        chosen = self.settings.callbacks
-        return partial(
-            HttpOutgoing.open,
-            allowed_networks=chosen.allowed_networks,
-            timeout_seconds=chosen.call_timeout_seconds,
-            connections=chosen.calls_in_flight,
-            own=self.own_api,
-        )
+        def load() -> Callable[[], Outgoing]:
+            from shared.outgoing.client import HttpOutgoing
 
-    def _load_provider_outgoing(self) -> Callable[[], Outgoing]:
-        from shared.outgoing.client import HttpOutgoing
+            return partial(
+                HttpOutgoing.open,
+                allowed_networks=networks,
+                timeout_seconds=seconds,
+                connections=connections,
+                own=self.own_api,
+            )
 
-        chosen = self.settings.providers
-        return partial(
-            HttpOutgoing.open,
-            allowed_networks=chosen.allowed_networks,
-            timeout_seconds=chosen.call_seconds,
-            connections=0,  # each credential bounds its own
-            own=self.own_api,
-        )
-
-    def _load_bus_outgoing(self) -> Callable[[], Outgoing]:
-        from shared.outgoing.client import HttpOutgoing
-
-        return partial(
-            HttpOutgoing.open,
-            allowed_networks=self.settings.callbacks.allowed_networks,
-            timeout_seconds=self.settings.bus.call_seconds,
-            connections=0,  # the stages bound them
-            own=self.own_api,
-        )
+        return measure_calls(LateOutgoing(load), name)
 
     @property
     def _name(self) -> str:
@@ -263,22 +251,15 @@ def _stream(settings: Settings, name: str) -> Stream:
     match _scheme(stream.url, field="stream.url"):
         case "kafka" | "kafka+ssl":
             from shared.stream.kafka import KafkaStream
+            from shared.stream.kafka.servers import KafkaServers
 
-            return KafkaStream.open(
-                stream.url,
-                tls=settings.tls,
+            return KafkaStream(
+                KafkaServers.read(stream.url, settings.tls),
+                stream,
                 client_id=name.replace(" ", "-").replace("/", "-"),
                 lanes=lanes,
-                ledger_topic=stream.ledger_topic,
-                ledger_partitions=stream.ledger_partitions,
                 push_topics=topic_pattern(stream.topic_template),
-                replication_factor=stream.replication_factor,
-                marker_retention_days=stream.marker_retention_days,
-                transaction_timeout_seconds=stream.transaction_timeout_seconds,
-                request_timeout_seconds=stream.request_timeout_seconds,
                 deliver_timeout_seconds=min(stream.request_timeout_seconds, settings.scheduler.answer_seconds),
-                compression=stream.compression,
-                max_record_bytes=stream.max_record_bytes,
             )
         case "local":
             from shared.stream.local import LocalStream
@@ -305,7 +286,7 @@ def _s3(chosen: BlobSettings, tls: TlsSettings) -> Blobs:
         from shared.blobs.s3 import S3Blobs
 
         return partial(
-            S3Blobs.open, chosen.url, region=chosen.region, timeout_seconds=chosen.timeout_seconds, tls=tls, **checked
+            S3Blobs, chosen.url, region=chosen.region, timeout_seconds=chosen.timeout_seconds, tls=tls, **checked
         )
 
     return LateBlobs(bucket, load)

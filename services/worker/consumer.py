@@ -21,7 +21,7 @@ from shared.broker import Broker, Delivery
 from shared.domain import tasks
 from shared.domain.errors import LaneLost, Poisoned, Unavailable
 from shared.domain.tasks import RetriedTask, Task, facts_of, name_of
-from shared.runtime import in_hand
+from shared.runtime import readings
 from shared.runtime.loops import Backoff, Outage, next_delay, pause
 from shared.runtime.metrics import TASK_SECONDS, TASK_WAIT_SECONDS, TASKS, TASKS_IN_HAND
 from shared.runtime.tracing import follow
@@ -179,7 +179,7 @@ class Consumer:
 
     async def _try(self, work: Callable[[Task], Awaitable[None]], task: Task) -> Exception | None:
         try:
-            with in_hand.hold(self._queue, task.about):
+            with readings.hold(self._queue, task.about):
                 await work(task)
         except (Unavailable, LaneLost) as error:
             log.warning("task waits", task=repr(task), reason=str(error))

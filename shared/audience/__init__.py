@@ -31,7 +31,7 @@ from shared.audience import asking, statements
 from shared.audience.asking import Divided, DividedUsers, Tables, check, devices_of, divided_users, keys_of
 from shared.audience.connections import Connections
 from shared.audience.statements import KEY, USER
-from shared.domain.audience.audiences import Counted, KeyRange, conditions, zone_condition
+from shared.domain.audience.audiences import Counted, KeyRange, conditions
 from shared.domain.audience.columns import readable_ids
 from shared.domain.audience.devices import NOBODY, Cut, Devices, cut_keys, merge_cuts
 from shared.domain.errors import Invalid
@@ -45,8 +45,6 @@ SCANS = 5  # the scans that one call may take to fill a page that it has begun
 
 
 class Audience:
-    """The push tables of one database."""
-
     def __init__(self, connections: Connections, *, scan_rows: int, tables: Tables | None = None) -> None:
         self.connections = connections
         self.scan_rows = scan_rows
@@ -67,19 +65,18 @@ class Audience:
         return (await self._tables.describe(table)).user_type()
 
     async def highest(self, table: str) -> int:
-        """The greatest seq_id of the table, 0 if it has no rows."""
         rows = await self._tables.ask(table, (), lambda known, _: statements.highest(known.name))
         return rows[0][0] or 0
 
     async def cut(
-        self, table: str, filters: Mapping[str, str], *, zone: str = "", after: int, upto: int, size: int, batches: int
+        self, table: str, filters: Mapping[str, str], *, after: int, upto: int, size: int, batches: int
     ) -> list[Cut]:
         """The next cuts of about `size` rows after `after` and up to `upto`; an empty list means that none are left.
 
         A call returns at most `batches`. The last cut can be short although more follow, if the filters keep few rows.
         Begin with `after` = `BEGINNING`, then go on from the last cut's `upto`.
         """
-        wanted = conditions(filters) + zone_condition(zone)
+        wanted = conditions(filters)
         cuts: list[Cut] = []
         for scan in count():
             begun = bool(cuts) and cuts[0].size < size and scan < SCANS
@@ -92,11 +89,9 @@ class Audience:
             cuts = merge_cuts(cuts, found, size)
         return cuts[:batches]
 
-    async def read(
-        self, table: str, filters: Mapping[str, str], keys: KeyRange, *, zone: str = "", limit: int = _ALL
-    ) -> Devices:
+    async def read(self, table: str, filters: Mapping[str, str], keys: KeyRange, *, limit: int = _ALL) -> Devices:
         """The devices of a range in the order of their seq_id: the first `limit`, and all that share the last one's."""
-        wanted = conditions(filters) + zone_condition(zone)
+        wanted = conditions(filters)
         return devices_of(await self._tables.ask(table, wanted, statements.read, keys.after, keys.upto, limit))
 
     async def read_keys(
@@ -128,11 +123,11 @@ class Audience:
         await self._check_unshared(table, [row[0] for row in rows])
         return divided_users(rows)
 
-    async def read_users(self, table: str, users: Sequence[str], *, zone: str = "", limit: int) -> Devices | None:
+    async def read_users(self, table: str, users: Sequence[str], *, limit: int) -> Devices | None:
         """The devices of these users in the zone, with their zones, in the order of their seq_id; `None` if there are
         more than `limit`. An id that the column cannot hold has none."""
         ids = await self._readable(table, users)
-        rows = await self._tables.ask(table, zone_condition(zone), statements.of_users, ids, limit + 1)
+        rows = await self._tables.ask(table, (), lambda known, _: statements.of_users(known), ids, limit + 1)
         devices = devices_of(rows)
         return None if len(devices) > limit else devices
 

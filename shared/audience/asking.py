@@ -172,8 +172,6 @@ Ask = Callable[[int, int, int], Awaitable[Sequence[Any]]]
 
 
 class Tally:
-    """The counts so far, complete up to the key `upto`."""
-
     def __init__(self) -> None:
         self.upto = BEGINNING
         self.scanned = 0

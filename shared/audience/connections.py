@@ -66,7 +66,6 @@ class Connections:
                     await pool.release(connection, timeout=GRACE_SECONDS)
 
     async def close(self) -> None:
-        """End the connections, at once if they do not end by themselves."""
         pool = await self._pool
         try:
             with translate_errors():

@@ -41,8 +41,7 @@ async def top_up(url: str, table: str, count: int) -> int:
             rows = _devices(first, min(first + AT_ONCE - 1, count))
             await connection.copy_records_to_table(table, records=rows, columns=COLUMNS)
         if present < count:
-            # The next row without a seq_id continues. A table of an earlier version has no sequence: then this does
-            # nothing.
+            # The next row without a seq_id continues.
             set_next = "SELECT setval(pg_get_serial_sequence($1, 'seq_id'), $2)"
             await connection.execute(set_next, quote_name(table), count)
             await connection.execute(f"ANALYZE {quote_name(table)}")
@@ -70,7 +69,6 @@ def _table(name: str) -> str:
 
 
 async def _present(connection: "asyncpg.Connection[asyncpg.Record]", table: str) -> int:
-    """The number of devices in the table, of which each must have been made here."""
     query = (
         "SELECT count(*) AS count, coalesce(max(seq_id), 0) AS highest, "  # noqa: S608 - the name is quoted
         f"count(*) FILTER (WHERE NOT starts_with(user_id, $1)) AS foreign_ones FROM {quote_name(table)}"

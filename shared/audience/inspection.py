@@ -39,7 +39,6 @@ class AudienceInspection:
         self._connections = connections
 
     async def read_version(self) -> tuple[str, int]:
-        """The server's version as text and as number (150004). An answer proves that login and database are good."""
         try:
             [row] = await self._connections.fetch(_SERVER)
         except Unavailable as error:

@@ -38,9 +38,9 @@ class RecipientTables:
         return await self._rows.highest(table)
 
     async def cut(
-        self, table: str, filters: Mapping[str, str], *, zone: str = "", after: int, upto: int, size: int, batches: int
+        self, table: str, filters: Mapping[str, str], *, after: int, upto: int, size: int, batches: int
     ) -> list[Cut]:
-        """See `Audience.cut`; these tables have no zones, so `zone` is ignored."""
+        """See `Audience.cut`."""
         return await self._rows.cut(table, filters, after=after, upto=upto, size=size, batches=batches)
 
     async def read(

@@ -88,7 +88,6 @@ class Table(Struct, frozen=True):
 
 
 def read_table(name: str, rows: Sequence[Any], needed: Sequence[str] = DETAILS) -> Table:
-    """The table that `DESCRIBE` found."""
     if not rows:
         raise Invalid(f'there is no table "{name}" in the push database', field="app")
     columns = {row["name"]: Column(row["type"], row["indexed"], row["deterministic"], row["unique"]) for row in rows}
@@ -124,7 +123,6 @@ def quote_name(name: str) -> str:
 
 
 def highest(table: str) -> str:
-    """The greatest key, NULL without rows."""
     return f"SELECT max({KEY})::bigint FROM {quote_name(table)}"
 
 
@@ -177,15 +175,13 @@ def divide_users(table: Table) -> str:
 
 
 def shared_key(table: Table) -> str:
-    """A key among those in $1 that several rows share, if there is one."""
     among = f"{KEY} IN (SELECT unnest($1::bigint[]))"
     return f"SELECT {KEY} FROM {quote_name(table.name)} WHERE {among} GROUP BY {KEY} HAVING count(*) > 1 LIMIT 1"
 
 
-def of_users(table: Table, conditions: Sequence[Condition]) -> str:
+def of_users(table: Table) -> str:
     """At most $2 devices of the users in $1, in the order of their keys, with their zones."""
-    kept = _all_clauses(table, conditions, first=3)
-    return _in_columns(f"{_rows_of_users(table)} AND {kept} ORDER BY {KEY} LIMIT $2::bigint", _TEXTS_AND_ZONE)
+    return _in_columns(f"{_rows_of_users(table)} ORDER BY {KEY} LIMIT $2::bigint", _TEXTS_AND_ZONE)
 
 
 def cut(table: Table, conditions: Sequence[Condition]) -> str:
@@ -281,8 +277,7 @@ def _clause(condition: Condition, column_type: str, number: int) -> str:
         return f"{_fold(f'{column}::text')} {operator} {every}({values})"
     if len(condition.values) == 1:
         return f"{column} {operator} ${number}::text::{column_type}"
-    compared = f"{column} {operator} {every}(${number}::text[]::{column_type}[])"
-    return f"({column} IS NULL OR {compared})" if condition.or_null else compared
+    return f"{column} {operator} {every}(${number}::text[]::{column_type}[])"
 
 
 def arguments(conditions: Sequence[Condition]) -> list[str | list[str]]:

@@ -22,7 +22,7 @@ from contextlib import aclosing
 from typing import Protocol
 
 from shared.domain.audience.audiences import File
-from shared.runtime.late import Late
+from shared.runtime.cached import Late
 
 CHUNK_BYTES = 2**20
 
@@ -34,34 +34,19 @@ class Blobs(Protocol):
     """The bucket for Carillon's own files: the upload folder and the control groups."""
 
     async def stat(self, path: str) -> File:
-        """Look at the object as it is now.
-
-        Raises:
-            Invalid: the path breaks a rule or names a bucket that is not allowed.
-            NotFound: there is no readable object (field `csvPath`); as `Hidden`, if access is denied and the server
-                does not say whether it exists.
-            Unavailable: the state is unknown; this takes a few seconds at most.
-        """
+        """Look at the object as it is now, for a few seconds at most. Raises `NotFound` if there is no readable object;
+        as `Hidden`, if access is denied and the server does not say whether it exists."""
 
     def read(self, blob: File, start: int, end: int) -> AsyncGenerator[bytes]:
         """The bytes from `start` (from 0) to before `end` (or the object's end), in chunks of at most `CHUNK_BYTES`.
 
         For an empty range nothing is read or checked. A caller that may leave the iteration early closes it
-        (`contextlib.aclosing`), so that its connection ends there.
-
-        Raises:
-            Invalid: the object was replaced or is gone (field `csvPath`).
-            Unavailable: the rest cannot be read now; as `Denied`, if access is no longer allowed.
-        """
+        (`contextlib.aclosing`), so that its connection ends there. Raises `Invalid` if the object was replaced or is
+        gone."""
 
     async def write(self, path: str, parts: AsyncIterator[bytes]) -> None:
-        """Write the object at the path. Memory is bounded; after an error of `parts`, the earlier object stays.
-
-        Raises:
-            Invalid: writing will always fail: the path breaks a rule, access is denied, or there is no such bucket
-                (field `csvPath`).
-            Unavailable: writing failed now, or its outcome is unknown.
-        """
+        """Write the object at the path. Memory is bounded; after an error of `parts`, the earlier object stays. Raises
+        `Invalid` if writing will always fail."""
 
     async def begin_parts(self, path: str) -> str:
         """Begin an upload in parts to this path; return its token. Raises as `write`."""
@@ -74,14 +59,8 @@ class Blobs(Protocol):
         """Make the object at the path from these parts, in the order of their numbers, each in this version.
 
         The upload is then over and its token void. The path belongs to this upload alone: a second call does not
-        replace the object.
-
-        Raises:
-            NotFound: the upload is over or unknown; the object at the path says whether its parts were joined. For a
-                joined upload, S3 may also repeat its first answer.
-            Conflict: a part is missing, has another version, or is too small.
-            Invalid, Unavailable: as `write`.
-        """
+        replace the object. Raises `NotFound` if the upload is over or unknown; for a joined upload, S3 may also repeat
+        its first answer. Raises `Conflict` if a part is missing, has another version, or is too small."""
 
     async def drop_parts(self, path: str, token: str) -> None:
         """Forget an upload and its parts; an upload that is over stays as it is. Raises `Invalid`."""
@@ -96,13 +75,7 @@ class Blobs(Protocol):
 
     async def verify(self) -> None:
         """Check that Carillon's own bucket can be read and written. No object is ever visible, and nothing stays
-        behind.
-
-        Raises:
-            NotFound: there is no such bucket.
-            Denied: reading or writing is not allowed.
-            Unavailable: the state is unknown.
-        """
+        behind. Raises `NotFound` if there is no such bucket, `Denied` if reading or writing is not allowed."""
 
     async def close(self) -> None: ...
 
@@ -113,13 +86,8 @@ class Uploads(Protocol):
     async def accept_upload(
         self, path: str, *, expires: str, signature: str, parts: AsyncIterator[bytes], max_bytes: int
     ) -> None:
-        """Store an upload; `parts` is not read before the URL is verified.
-
-        Raises:
-            Forbidden: Carillon did not sign the URL, or it has expired.
-            Invalid: the upload exceeds `max_bytes` (field `body`), and nothing was kept.
-            Unavailable: it cannot be stored now.
-        """
+        """Store an upload; `parts` is not read before the URL is verified. Raises `Forbidden` if Carillon did not sign
+        the URL, or it has expired; `Invalid` beyond `max_bytes` (field `body`), when nothing was kept."""
 
 
 class LateBlobs:

@@ -32,8 +32,7 @@ from urllib.parse import quote, unquote, urlsplit
 import structlog
 
 from shared.blobs import CHUNK_BYTES
-from shared.blobs.paths import FIELD, Place, buckets_of, find_place, invalid_path
-from shared.blobs.refusals import MISMATCHED
+from shared.blobs.paths import FIELD, MISMATCHED, Place, buckets_of, find_place, invalid_path
 from shared.domain.audience.audiences import File
 from shared.domain.errors import Conflict, Denied, Forbidden, Invalid, NotFound, Unavailable
 from shared.domain.jobs.uploads import MIN_PART_BYTES
@@ -96,7 +95,6 @@ class FolderParts:
         return token
 
     def put(self, path: str, token: str, number: int, content: bytes) -> str:
-        """Store a part, in place of an earlier one of its number; return its version."""
         folder = self._folder / token
         draft = folder / f".{secrets.token_hex(8)}"
         try:
@@ -109,7 +107,6 @@ class FolderParts:
         return _part_version(content)
 
     def join(self, path: str, token: str, parts: Sequence[tuple[int, str]], target: Path) -> None:
-        """Write these parts, each in its version, into the existing empty file."""
         folder = self._folder / token
         # This never makes the file: a thread that outlived its task must not restore a file that the task removed.
         with target.open("r+b") as joined:

@@ -11,9 +11,9 @@
 import asyncio
 import secrets
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import aioboto3
 import aiohttp
@@ -23,9 +23,19 @@ from aiobotocore.httpsession import AIOHTTPSession
 from botocore.exceptions import BotoCoreError, ClientError
 
 from shared.blobs import CHUNK_BYTES
-from shared.blobs.paths import FIELD, Place, find_place
-from shared.blobs.refusals import CHANGED, MISMATCHED, MISSING, NO_UPLOAD, UNWRITABLE, is_denial, refusal
-from shared.blobs.s3_settings import check_settings
+from shared.blobs.paths import (
+    CHANGED,
+    FIELD,
+    MISMATCHED,
+    MISSING,
+    NO_UPLOAD,
+    UNWRITABLE,
+    Place,
+    check_settings,
+    find_place,
+    is_denial,
+    refusal,
+)
 from shared.domain.audience.audiences import File
 from shared.domain.errors import Conflict, Denied, Hidden, Invalid, NotFound, Unavailable
 from shared.runtime.server_settings import NO_FILES, TlsSettings
@@ -36,44 +46,6 @@ if TYPE_CHECKING:
     from types_aiobotocore_s3 import S3Client
 
 log = structlog.get_logger(__name__)
-
-
-class S3Parts:
-    """Writes parts. `connect` gives the client for one call about a path, and translates S3's refusals."""
-
-    def __init__(
-        self, connect: Callable[[str], AbstractAsyncContextManager["S3Client"]], buckets: Collection[str]
-    ) -> None:
-        self._connect = connect
-        self._buckets = buckets
-
-    async def begin(self, path: str) -> str:
-        """Begin an upload to this path; return S3's id."""
-        place = find_place(path, self._buckets)
-        async with self._connect(path) as client:
-            return (await client.create_multipart_upload(Bucket=place.bucket, Key=place.key))["UploadId"]
-
-    async def put(self, path: str, token: str, number: int, content: bytes) -> str:
-        """Store a part, in place of an earlier one of its number; return its ETag."""
-        async with self._connect(path) as client:
-            return (await client.upload_part(**self._upload(path, token), PartNumber=number, Body=content))["ETag"]
-
-    async def join(self, path: str, token: str, parts: Sequence[tuple[int, str]]) -> None:
-        listed: Any = [{"PartNumber": number, "ETag": version} for number, version in parts]
-        async with self._connect(path) as client:
-            await client.complete_multipart_upload(**self._upload(path, token), MultipartUpload={"Parts": listed})
-
-    async def drop(self, path: str, token: str) -> None:
-        async with self._connect(path) as client:
-            await client.abort_multipart_upload(**self._upload(path, token))
-
-    def _upload(self, path: str, token: str) -> dict[str, Any]:
-        return upload_of(find_place(path, self._buckets), token)
-
-
-def upload_of(place: Place, token: str) -> dict[str, Any]:
-    """The arguments that name an upload in every call."""
-    return {"Bucket": place.bucket, "Key": place.key, "UploadId": token}
 
 
 CONNECT_SECONDS = 3.0
@@ -92,34 +64,6 @@ class S3Blobs:
 
     def __init__(
         self,
-        session: aioboto3.Session,
-        bucket: str,
-        buckets: frozenset[str],
-        *,
-        endpoint_url: str,
-        public_endpoint_url: str,
-        timeout_seconds: float,
-        silence_seconds: float,
-        tls: TlsSettings,
-    ) -> None:
-        self.bucket = bucket
-        self._buckets = buckets
-        self._session = session
-        self._endpoint_url = endpoint_url
-        self._public_endpoint_url = public_endpoint_url or endpoint_url
-        self._timeout_seconds = timeout_seconds
-        self._silence_seconds = silence_seconds
-        self._tls = tls
-        self._own_parts = S3Parts(self._write_client, buckets)
-        self._parts = S3Parts(self._part_client, buckets)
-        self._clients: dict[str, S3Client] = {}
-        self._connecting = asyncio.Lock()
-        self._connections = AsyncExitStack()
-        self._closed = False
-
-    @classmethod
-    def open(
-        cls,
         url: str,
         *,
         endpoint_url: str = "",
@@ -131,19 +75,12 @@ class S3Blobs:
         timeout_seconds: float = 10.0,
         silence_seconds: float = 10.0,
         tls: TlsSettings = NO_FILES,
-    ) -> Self:
-        """Prepare for the bucket in `s3://<bucket>` and the allowed ones. Empty settings come from the environment, as
-        in AWS's own tools. URLs for uploads are signed for `public_endpoint_url`, or for `endpoint_url` if that is
-        empty, because a signature holds for one host.
-
-        A call takes at most `timeout_seconds` for all attempts; an attempt without a byte for `silence_seconds` is
-        given up.
-
-        Raises:
-            Invalid: a setting is wrong.
-            Denied: the environment names something missing, such as a profile. It is read anew each time.
-        """
-        bucket, buckets = check_settings(
+    ) -> None:
+        """Connects to nothing yet. Empty settings come from the environment, as in AWS's own tools, which is read anew
+        each time. URLs for uploads are signed for `public_endpoint_url`, or for `endpoint_url` if that is empty,
+        because a signature holds for one host. A call takes at most `timeout_seconds` for all attempts; an attempt
+        without a byte for `silence_seconds` is given up."""
+        self.bucket, self._buckets = check_settings(
             url,
             endpoint_url=endpoint_url,
             public_endpoint_url=public_endpoint_url,
@@ -152,23 +89,22 @@ class S3Blobs:
             allowed_buckets=[*allowed_buckets],
         )
         try:
-            session = aioboto3.Session(
+            self._session = aioboto3.Session(
                 aws_access_key_id=access_key or None,
                 aws_secret_access_key=secret_key or None,
                 region_name=region or None,
             )
         except FAILURES as error:
             raise Denied(f"what is around the process for S3 cannot be used: {error}") from error
-        return cls(
-            session,
-            bucket,
-            buckets,
-            endpoint_url=endpoint_url,
-            public_endpoint_url=public_endpoint_url,
-            timeout_seconds=timeout_seconds,
-            silence_seconds=silence_seconds,
-            tls=tls,
-        )
+        self._endpoint_url = endpoint_url
+        self._public_endpoint_url = public_endpoint_url or endpoint_url
+        self._timeout_seconds = timeout_seconds
+        self._silence_seconds = silence_seconds
+        self._tls = tls
+        self._clients: dict[str, S3Client] = {}
+        self._connecting = asyncio.Lock()
+        self._connections = AsyncExitStack()
+        self._closed = False
 
     async def stat(self, path: str) -> File:
         place = find_place(path, self._buckets)
@@ -208,17 +144,24 @@ class S3Blobs:
             await self._write_in_parts(path, place, first, pieces)
 
     async def begin_parts(self, path: str) -> str:
-        return await self._parts.begin(path)
+        place = find_place(path, self._buckets)
+        async with self._part_client(path) as client:
+            return (await client.create_multipart_upload(Bucket=place.bucket, Key=place.key))["UploadId"]
 
     async def write_part(self, path: str, token: str, number: int, content: bytes) -> str:
-        return await self._parts.put(path, token, number, content)
+        async with self._part_client(path) as client:
+            part = await client.upload_part(**self._upload(path, token), PartNumber=number, Body=content)
+        return part["ETag"]
 
     async def join_parts(self, path: str, token: str, parts: Sequence[tuple[int, str]]) -> None:
-        await self._parts.join(path, token, parts)
+        listed: Any = [{"PartNumber": number, "ETag": version} for number, version in parts]
+        async with self._part_client(path) as client:
+            await client.complete_multipart_upload(**self._upload(path, token), MultipartUpload={"Parts": listed})
 
     async def drop_parts(self, path: str, token: str) -> None:
         with suppress(NotFound):
-            await self._parts.drop(path, token)
+            async with self._part_client(path) as client:
+                await client.abort_multipart_upload(**self._upload(path, token))
 
     async def upload_url(self, path: str, *, seconds: int) -> str:
         place = find_place(path, self._buckets)
@@ -247,7 +190,8 @@ class S3Blobs:
             with suppress(NotFound):
                 await self.stat(f"{self.bucket}/{key}")
         except Unavailable as error:
-            if isinstance(error.__cause__, ClientError) and _is_bucket_missing(error.__cause__):
+            cause = error.__cause__
+            if isinstance(cause, ClientError) and cause.response.get("Error", {}).get("Code") == "NoSuchBucket":
                 raise NotFound(f"there is no bucket {self.bucket}") from error
             raise
 
@@ -268,15 +212,26 @@ class S3Blobs:
         return answer["Body"]
 
     async def _write_in_parts(self, path: str, place: Place, first: bytes, rest: AsyncIterator[bytes]) -> None:
-        token = await self._own_parts.begin(path)
+        async with self._write_client(path) as client:
+            created = await client.create_multipart_upload(Bucket=place.bucket, Key=place.key)
+        upload = self._upload(path, created["UploadId"])
+        parts: list[Any] = []
         try:
-            versions = [await self._own_parts.put(path, token, 1, first)]
-            async for piece in rest:
-                versions.append(await self._own_parts.put(path, token, len(versions) + 1, piece))
-            await self._own_parts.join(path, token, [*enumerate(versions, 1)])
+            piece = first
+            while piece:
+                async with self._write_client(path) as client:
+                    part = await client.upload_part(**upload, PartNumber=len(parts) + 1, Body=piece)
+                parts.append({"PartNumber": len(parts) + 1, "ETag": part["ETag"]})
+                piece = await anext(rest, b"")
+            async with self._write_client(path) as client:
+                await client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
         except BaseException:
-            await self._abort(upload_of(place, token))
+            await self._abort(upload)
             raise
+
+    def _upload(self, path: str, token: str) -> dict[str, Any]:
+        place = find_place(path, self._buckets)
+        return {"Bucket": place.bucket, "Key": place.key, "UploadId": token}
 
     async def _abort(self, upload: dict[str, Any]) -> None:
         """Abort the upload, if possible. No caller waits for it, and its fault has mostly been reported already."""
@@ -392,10 +347,6 @@ def _final(path: str, reasons: Mapping[str, str]) -> Iterator[None]:
         if reason := reasons.get(refusal(error.response, error.operation_name)):
             raise Invalid(f"{path}: {reason}", field=FIELD, value=path) from error
         raise
-
-
-def _is_bucket_missing(error: ClientError) -> bool:
-    return error.response.get("Error", {}).get("Code") == "NoSuchBucket"
 
 
 async def _explain(client: "S3Client", path: str, place: Place) -> None:

@@ -12,12 +12,14 @@ Guarantees of every implementation:
   queue has the message, durably if the queue is durable.
 """
 
+import asyncio
+import time
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from shared.domain.clock.callbacks import Outcome, QueueMessage
 from shared.domain.console.processes import QueueState
+from shared.domain.errors import Unavailable
 
 
 class Delivery(Protocol):
@@ -29,7 +31,7 @@ class Delivery(Protocol):
     body: bytes
     redelivered: bool
     waited_seconds: float | None
-    """From publishing to the first delivery. `None` for a repeated delivery or a message of an earlier release."""
+    """From publishing to the first delivery. `None` for a repeated delivery."""
 
     async def ack(self) -> None:
         """Forget the message: its work is done, or cannot be done."""
@@ -47,9 +49,7 @@ class Subscription(Protocol):
 
     async def __aenter__(self) -> Self: ...
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
+    async def __aexit__(self, *_: object) -> None: ...
 
     def __aiter__(self) -> Self: ...
 
@@ -60,8 +60,6 @@ class Subscription(Protocol):
 
 
 class Broker(Protocol):
-    """Queues with confirms and subscriptions."""
-
     delivers: bool
     """Whether users have queues here. If false, every message is `Undeliverable`."""
 
@@ -95,3 +93,56 @@ class Broker(Protocol):
     async def ping(self) -> None: ...
 
     async def close(self) -> None: ...
+
+
+PUBLISHED = "x-published-ms"
+"""The header with the time of publishing, by the publisher's clock, so that the wait can be measured."""
+
+
+def published_now() -> int:
+    return int(time.time() * 1000)
+
+
+def wait_of(published: Any, *, redelivered: bool) -> float | None:
+    """The seconds since publishing, at least 0 because clocks differ. `None` without the header, or for a repeated
+    delivery."""
+    if redelivered or not isinstance(published, int):
+        return None
+    return max(time.time() - published / 1000, 0.0)
+
+
+T = TypeVar("T")
+
+
+class Inbox(Generic[T]):
+    """A consumer's messages in order, then an end: quiet (`StopAsyncIteration`) or with a reason (`Unavailable`).
+
+    Any number of tasks may iterate: each message goes to one of them, the end to all.
+    """
+
+    def __init__(self) -> None:
+        self._items: asyncio.Queue[T | None] = asyncio.Queue()
+        self._reason: str | None = None
+        self.ended = False
+
+    def put(self, item: T) -> None:
+        self._items.put_nowait(item)
+
+    def end(self, reason: str | None = None) -> list[T]:
+        """End the inbox; return the messages that were not iterated. A second call returns none."""
+        if self.ended:
+            return []
+        self.ended, self._reason = True, reason
+        left = [item for _ in range(self._items.qsize()) if (item := self._items.get_nowait()) is not None]
+        self._items.put_nowait(None)
+        return left
+
+    async def take(self) -> T:
+        """Return the next message. After the end, every call raises `StopAsyncIteration` or `Unavailable`."""
+        item = await self._items.get()
+        if item is not None:
+            return item
+        self._items.put_nowait(None)
+        if self._reason is not None:
+            raise Unavailable(self._reason)
+        raise StopAsyncIteration

@@ -7,10 +7,11 @@ Queues have no limit: the feed publishes about one message per chain of each ope
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
-from shared.broker.inbox import Inbox, published_now, wait_of
+from msgspec import Struct
+
+from shared.broker import Inbox, published_now, wait_of
 from shared.domain.clock.callbacks import Outcome, QueueMessage, Undeliverable
 from shared.domain.console.processes import QueueState
 from shared.domain.errors import Unavailable
@@ -35,7 +36,7 @@ class MemoryBroker:
             self.queue(name)
 
     async def publish(self, queue: str, body: bytes) -> None:
-        self.queue(queue).add(_Message(body))
+        self.queue(queue).add(_Message(body, published_now()))
         # Without this pause, a caller that publishes in a loop would keep all consumers from running.
         await asyncio.sleep(0)
 
@@ -83,18 +84,13 @@ class MemoryBroker:
         return self._queues[name]
 
 
-class _Message:
-    __slots__ = ("body", "published", "redelivered")
-
-    def __init__(self, body: bytes) -> None:
-        self.body = body
-        self.published = published_now()
-        self.redelivered = False
+class _Message(Struct):
+    body: bytes
+    published: int
+    redelivered: bool = False
 
 
 class _Queue:
-    """The waiting messages, and the consumers; consumers with room take turns."""
-
     def __init__(self) -> None:
         self.ready: deque[_Message] = deque()
         self.consumers: deque[MemorySubscription] = deque()
@@ -121,8 +117,6 @@ class _Queue:
 
 
 class MemorySubscription:
-    """See `Subscription`."""
-
     def __init__(self, broker: MemoryBroker, queue: str, name: str, prefetch: int) -> None:
         self.name = name
         self._broker = broker
@@ -138,9 +132,7 @@ class MemorySubscription:
         self._queue.serve()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.leave()
 
     def __aiter__(self) -> Self:
@@ -187,8 +179,6 @@ class MemorySubscription:
 
 
 class MemoryDelivery:
-    """See `Delivery`."""
-
     def __init__(self, subscription: MemorySubscription, message: _Message) -> None:
         self.body = message.body
         self.redelivered = message.redelivered

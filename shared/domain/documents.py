@@ -41,7 +41,7 @@ def source_of(table: Mapping[AnyStatus, frozenset[AnyStatus]], source: AnyStatus
     return source
 
 
-VERSION = 2  # 0.1.0 wrote 1
+VERSION = 2
 OLDEST = 1
 
 
@@ -138,5 +138,4 @@ class OwnEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def without_empty(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts without those that are `""` or `None`."""
     return {name: fact for name, fact in facts.items() if fact not in ("", None)}

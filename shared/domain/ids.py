@@ -46,20 +46,16 @@ _numbers_as_written = msgspec.json.Decoder(float_hook=lambda number: Raw(number.
 
 
 class Idempotency(Struct, frozen=True):
-    """The identity of a POST, which recognises a repeat: `key` contains the caller's namespace, `digest` is that of the
-    original request. `parts` have a digest of its URL and of each field of its body, and `whole` is that of all of
-    them; 0.1.0 knew neither. Only jobs store `parts`, because the digest of one field would let a reader guess a
-    message's address."""
+    """The identity of a POST, which recognises a repeat: `key` contains the caller's namespace, `parts` a digest of its
+    URL and of each field of its body, and `digest` is that of all of them. Only jobs store `parts`, because the digest
+    of one field would let a reader guess a message's address."""
 
     key: str
     digest: str
     parts: dict[str, str] = {}
-    whole: str = ""
 
     def is_same(self, other: "Idempotency") -> bool:
-        return self.key == other.key and (
-            self.digest == other.digest or (self.whole != "" and self.whole == other.whole)
-        )
+        return (self.key, self.digest) == (other.key, other.digest)
 
     def refuse(self, other: "Idempotency") -> Invalid:
         differences = name_differences(self.parts, other.parts) if self.parts and other.parts else ""
@@ -74,14 +70,14 @@ def canonical_json(text: bytes) -> bytes:
         return text
 
 
-def identify(key: str, digest: str, url: str, body: bytes) -> Idempotency:
+def identify(key: str, url: str, body: bytes) -> Idempotency:
     try:
         fields = msgspec.json.decode(body, type=dict[str, Raw])
     except ValueError:
         fields = {"body": Raw(body)}
     read = {name: canonical_json(bytes(value)) for name, value in fields.items()}
     parts = {name: _digest(value) for name, value in (read | {URL: url.encode("utf-8", "replace")}).items()}
-    return Idempotency(key, digest, parts, _digest(msgspec.json.encode(parts, order="deterministic")))
+    return Idempotency(key, _digest(msgspec.json.encode(parts, order="deterministic")), parts)
 
 
 def find_differences(one: Mapping[str, object], other: Mapping[str, object], above: str = "") -> list[str]:

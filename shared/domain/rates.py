@@ -63,7 +63,6 @@ class Shares(Generic[Key]):
         self._total += amount
 
     def give_back(self, key: Key, amount: int = 1) -> None:
-        """Return units of this key; a key without any is dropped."""
         self._taken[key] -= amount
         self._total -= amount
         if not self._taken[key]:

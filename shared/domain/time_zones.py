@@ -19,7 +19,6 @@ _PACKAGE = files("tzdata")
 
 @cache
 def zone_names() -> frozenset[str]:
-    """All names, such as Europe/Paris and UTC."""
     return frozenset(_PACKAGE.joinpath("zones").read_text().split())
 
 

@@ -42,7 +42,6 @@ class Belongings:
         """Remove data that must not wait: data that may send for the app, and that its work begins with."""
 
     async def remove_some(self, app_id: str) -> bool:
-        """Remove some of the rest; `False` once nothing is left."""
         return False
 
 
@@ -51,8 +50,6 @@ ROUND_SECONDS = 20.0
 
 
 class AppRemoval:
-    """Deletes apps."""
-
     def __init__(self, store: Store, belongings: Sequence[Belongings]) -> None:
         self._store = store
         self._belongings = belongings
@@ -70,7 +67,6 @@ class AppRemoval:
         return await self._go_on(app.id, time.monotonic() + seconds)
 
     async def run_once(self) -> Swept:
-        """Continue deletions that were cut off."""
         gone, deadline = 0, time.monotonic() + ROUND_SECONDS
         for app_id in await self._store.apps.find_confirmed():
             try:
@@ -139,8 +135,6 @@ class _Remembered(Struct, frozen=True):
 
 
 class Signing:
-    """The secrets of namespaces. `deployment_key` is `callbacks.signing_secret`; without one nothing is signed."""
-
     def __init__(self, store: Store, now: Callable[[], Awaitable[datetime]], *, deployment_key: str) -> None:
         self._store = store
         self._now = now

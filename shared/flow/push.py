@@ -21,7 +21,7 @@ from shared.domain.jobs.templates import check_filled
 from shared.domain.push.records import SERVICES, fitting_records, topic_name
 from shared.flow.jobs.kinds import JobKind, Written
 from shared.runtime.clock import Clock
-from shared.runtime.settings import StreamSettings
+from shared.runtime.server_settings import StreamSettings
 from shared.store import Store
 from shared.stream import Stream
 
@@ -35,8 +35,6 @@ class _StoreAway(Unavailable):
 
 
 class ControlGroupFile:
-    """Writes the files. Safe to repeat."""
-
     def __init__(self, store: Store, blobs: Blobs, clock: Clock, *, folder: str) -> None:
         self._store = store
         self._blobs = blobs
@@ -101,8 +99,6 @@ def _lines_of(users: Sequence[str]) -> bytes:
 
 
 class PushKind(JobKind):
-    """The steps that push jobs do in their own way."""
-
     batch_task = SendBatch
 
     def __init__(self, stream: Stream, control_group: ControlGroupFile, settings: StreamSettings) -> None:

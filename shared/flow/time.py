@@ -38,7 +38,6 @@ class DatabaseTime:
         self._lock = asyncio.Lock()
 
     async def now(self) -> datetime:
-        """The time, after a query if the last one is old."""
         if self._age() >= self._fresh:
             async with self._lock:
                 if self._age() >= self._fresh:
@@ -98,7 +97,6 @@ class AccountClock:
         self._looks, self._bounds = kept, bound(kept)
 
     def read(self) -> Reading:
-        """The time now, after at least one `look`."""
         assert self._bounds is not None
         return self._bounds.read(self._now_us())
 

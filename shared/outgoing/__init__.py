@@ -28,21 +28,11 @@ from typing import Protocol
 from msgspec import Struct
 
 from shared.domain.errors import CarillonError
-from shared.outgoing.guard import Blocked, OwnApi
-from shared.runtime.late import Late
+from shared.runtime.cached import Late
 
-__all__ = [
-    "Answer",
-    "Blocked",
-    "Call",
-    "NotConnected",
-    "Outgoing",
-    "OwnApi",
-    "PostedAnswer",
-    "Posting",
-    "Unreachable",
-    "Withheld",
-]
+
+class Blocked(CarillonError):
+    """The target must not be called, and was not: its address is guarded, or its URL is invalid."""
 
 
 class Unreachable(CarillonError):
@@ -122,8 +112,6 @@ class PostedAnswer(Struct, frozen=True):
 
 
 class Outgoing(Protocol):
-    """The HTTP client of a process."""
-
     async def call(self, request: Call) -> Answer:
         """Make one call; any status is an answer.
 
@@ -148,8 +136,6 @@ class Outgoing(Protocol):
 
 
 class LateOutgoing:
-    """See `shared.outgoing.Outgoing`."""
-
     def __init__(self, load: Callable[[], Callable[[], Outgoing]]) -> None:
         self._late = Late("the HTTP client", load)
 

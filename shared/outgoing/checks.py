@@ -78,7 +78,6 @@ def check_url(
 
 
 def check_method(method: str, field: str) -> None:
-    """Raise `Invalid` unless this is one of `METHODS`, in capital letters."""
     if method not in METHODS:
         raise Invalid(f"the method is one of {', '.join(METHODS)}", field=field, value=method)
 
@@ -97,7 +96,6 @@ def check_headers(headers: dict[str, str], field: str) -> None:
 
 
 def is_identity_header(name: str) -> bool:
-    """Whether a header tells a receiver who is asking."""
     folded = _fold(name)
     return folded in _IDENTITY or folded.startswith(_IDENTITY_PREFIXES)
 
@@ -122,12 +120,8 @@ def authority_of(url: str, guard: Guard) -> str:
     authority = re.split(r"[/?#]", url[scheme.end() :], maxsplit=1)[0]
     if "@" in authority:
         raise BadUrl("it names no user or password: use a header")
-    _check_authority(authority, guard, _default_port(scheme[0]))
+    _check_authority(authority, guard, 443 if scheme[0].lower().startswith("https") else 80)
     return authority
-
-
-def _default_port(scheme: str) -> int:
-    return 443 if scheme.lower().startswith("https") else 80
 
 
 def _check_authority(authority: str, guard: Guard, default_port: int) -> None:
@@ -145,7 +139,9 @@ def _check_authority(authority: str, guard: Guard, default_port: int) -> None:
     elif len(host) > _NAME_CHARACTERS or not all(_LABEL.fullmatch(label) for label in labels):
         raise BadUrl("its host is no name that DNS could know")
     elif labels[-1].lower() == "localhost":
-        _refuse_loopback(guard, port)
+        objections = [guard.objection("127.0.0.1", port), guard.objection("::1", port)]
+        if all(objections):
+            raise (BadUrl if OUR_API in objections else GuardedUrl)(f"localhost is {objections[0]}")
     elif objection := guard.name_objection(host, port):
         raise BadUrl(f"{host} is {objection}")
 
@@ -160,12 +156,6 @@ def _check_literal(host: str, port: int, guard: Guard, version: int) -> None:
         raise BadUrl("its host is no address: IPv4 is written as four decimal numbers, IPv6 in brackets") from None
     if objection := guard.objection(str(known), port):
         raise (BadUrl if objection == OUR_API else GuardedUrl)(f"{host} is {objection}")
-
-
-def _refuse_loopback(guard: Guard, port: int) -> None:
-    objections = [guard.objection("127.0.0.1", port), guard.objection("::1", port)]
-    if all(objections):
-        raise (BadUrl if OUR_API in objections else GuardedUrl)(f"localhost is {objections[0]}")
 
 
 def _header_fault(name: str, value: str, seen: set[str]) -> str | None:

@@ -84,25 +84,27 @@ class GuardedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """The addresses that may be called. Raises `Blocked`, `OSError` for an unknown name, `Unavailable` if it
-        could not be looked up in time."""
+        """The addresses that may be called. Raises `OSError` for an unknown name."""
         found = await self._names.find(host)
         objections = {address: self._guard.objection(address, port) for address in found}
         allowed = [address for address, objection in objections.items() if objection is None]
         if not allowed:
             self._names.forget(host)
             raise block(host, objections.values())
-        return [_result(host, address, port) for address in allowed]
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=socket.IPPROTO_TCP,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for address in allowed
+        ]
 
     async def close(self) -> None:
         self._names.close()
-
-
-def _result(host: str, address: str, port: int) -> ResolveResult:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return ResolveResult(
-        hostname=host, host=address, port=port, family=family, proto=socket.IPPROTO_TCP, flags=socket.AI_NUMERICHOST
-    )
 
 
 LOOKUP_PATIENCE_SECONDS = 5.0  # for a thread to become free
@@ -118,8 +120,6 @@ DEFAULT_HEADERS = {"Content-Type": "application/json", "User-Agent": "Carillon",
 
 
 class HttpOutgoing:
-    """See `shared.outgoing.Outgoing`."""
-
     def __init__(
         self, session: aiohttp.ClientSession, resolver: GuardedResolver, guard: Guard, timeout_seconds: float
     ) -> None:
@@ -140,8 +140,7 @@ class HttpOutgoing:
         own: OwnApi = NO_API,
         lookup: Lookup = system_lookup,
     ) -> Self:
-        """Open a client in the running event loop. `connections` 0 means any number. Raises `Invalid` for a bad
-        network."""
+        """Open a client in the running event loop. `connections` 0 means any number."""
         guard = Guard(allowed_networks, own)
         names = NameLookups(lookup, patience_seconds=min(LOOKUP_PATIENCE_SECONDS, timeout_seconds / 2))
         resolver = GuardedResolver(guard, names)
@@ -262,7 +261,9 @@ def _driver_errors(timeout_seconds: float) -> Iterator[None]:
     except aiohttp.ClientConnectorDNSError:
         reason = "cannot be found: nobody knows the name"
     except (aiohttp.ClientSSLError, ssl.SSLError) as error:
-        reason = f"cannot be trusted: {_tls_fault(error)}"
+        fault = error.__cause__ or error
+        told = fault.verify_message if isinstance(fault, ssl.SSLCertVerificationError) else "the TLS handshake failed"
+        reason = f"cannot be trusted: {told}"
     except aiohttp.ClientConnectorError as error:
         if error.os_error.errno in _OUR_LACK:
             raise Unavailable(f"this process cannot open a connection: {_system_fault(error.os_error)}") from None
@@ -279,13 +280,6 @@ def _driver_errors(timeout_seconds: float) -> Iterator[None]:
 def _system_fault(error: OSError) -> str:
     """The system's text, because asyncio's shows the address of a name."""
     return os.strerror(error.errno) if error.errno else str(error)
-
-
-def _tls_fault(error: BaseException) -> str:
-    fault = error.__cause__ or error
-    if isinstance(fault, ssl.SSLCertVerificationError):
-        return fault.verify_message
-    return "the TLS handshake failed"
 
 
 def _retry_after(response: aiohttp.ClientResponse, now: int) -> float | None:

@@ -38,11 +38,6 @@ def is_closed_by_peer(transport: BaseTransport | None) -> bool:
     return _polls(transport, _HALF_CLOSED)
 
 
-def has_unread(transport: BaseTransport | None) -> bool:
-    """Whether bytes or the end have arrived that the event loop has not read."""
-    return _polls(transport, _HALF_CLOSED | select.POLLIN)
-
-
 def _polls(transport: BaseTransport | None, events: int) -> bool:
     raw = transport.get_extra_info("socket") if transport is not None else None
     if raw is None or raw.fileno() < 0:
@@ -171,7 +166,8 @@ class BoundedHandler(ResponseHandler):
 
     def is_connected(self) -> bool:
         idle = self._is_final and not self._is_in_body()
-        return super().is_connected() and not (idle and has_unread(self.transport))
+        # Not if bytes or the end have arrived that the event loop has not read.
+        return super().is_connected() and not (idle and _polls(self.transport, _HALF_CLOSED | select.POLLIN))
 
     def close(self) -> None:
         self.abort()
@@ -270,8 +266,6 @@ def _lines(head: bytes, code: bytes) -> Iterator[bytes]:
 
 
 class BoundedConnector(aiohttp.TCPConnector):
-    """Makes connections with `BoundedHandler`."""
-
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._factory = partial(BoundedHandler, loop=self._loop)  # type: ignore[assignment]  # it is one, made more strict

@@ -22,7 +22,8 @@ from urllib.parse import urlsplit
 
 from cachetools import TTLCache
 
-from shared.domain.errors import CarillonError, Invalid, Unavailable
+from shared.domain.errors import Invalid, Unavailable
+from shared.outgoing import Blocked
 from shared.runtime.fair_budget import FairBudget
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -96,10 +97,6 @@ class OwnApi:
 NO_API = OwnApi()
 
 
-class Blocked(CarillonError):
-    """The target must not be called, and was not: its address is guarded, or its URL is invalid."""
-
-
 def block(host: str, objections: Iterable[str | None]) -> Blocked:
     """The error for a name without an allowed address. It shows no address, so that users cannot explore the
     network."""
@@ -109,10 +106,7 @@ def block(host: str, objections: Iterable[str | None]) -> Blocked:
 
 
 class Guard:
-    """Judges addresses. `allowed_networks` (CIDR, as in `10.1.0.0/16`) may always be called, except for the `own` API.
-
-    Raises `Invalid` for a bad network.
-    """
+    """Judges addresses. `allowed_networks` (CIDR, as in `10.1.0.0/16`) may be called, except for the `own` API."""
 
     def __init__(self, allowed_networks: tuple[str, ...], own: OwnApi = NO_API) -> None:
         self._allowed = tuple(_network(text) for text in allowed_networks)
@@ -132,7 +126,6 @@ class Guard:
         return None if any(judged in network for network in self._allowed) else _special(judged)
 
     def name_objection(self, name: str, port: int) -> str | None:
-        """Why this name must not be called at any address, or `None`."""
         return OUR_API if self._own.is_called(name, port) else None
 
     def socket(self, addr_info: tuple[Any, ...]) -> socket.socket:
@@ -207,8 +200,7 @@ class NameLookups:
         self._asked: dict[tuple[str, str], asyncio.Task[Sequence[str]]] = {}
 
     async def find(self, host: str) -> Sequence[str]:
-        """The addresses of a name, rotated each time. Raises `OSError` for an unknown name, `Unavailable` if no
-        thread was free in time."""
+        """The addresses of a name, rotated each time. Raises `OSError` for an unknown name."""
         if (known := self._known.get(host)) is not None:
             known.rotate(-1)
             return tuple(known)

@@ -14,8 +14,6 @@ from functools import lru_cache
 from shared.domain.accounts.secrets import PREFIX
 from shared.domain.errors import Invalid
 
-__all__ = ["PREFIX", "Forged", "check_secret", "key_of", "verify_webhook", "webhook_headers"]
-
 LEAST_KEY_BYTES = 24
 MOST_KEY_BYTES = 64
 _REMEMBERED_SECRETS = 1_000
@@ -34,7 +32,6 @@ def check_secret(secret: str, field: str) -> None:
 
 
 def key_of(secret: str, field: str = "secret") -> bytes:
-    """The key in a secret. Raises `Invalid`."""
     if not LEAST_KEY_BYTES <= len(key := _decode(secret)) <= MOST_KEY_BYTES:
         rule = f"{PREFIX} and the base64 of {LEAST_KEY_BYTES} to {MOST_KEY_BYTES} random bytes"
         raise Invalid(f"a secret is {rule}", field=field)

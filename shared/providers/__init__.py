@@ -32,6 +32,7 @@ from shared.domain.messages.answers import Answer, Channel
 from shared.outgoing import Outgoing
 from shared.outgoing.checks import PROVIDER_NETWORKS, check_url
 from shared.providers.base import Callback, CallbackRequest
+from shared.runtime.clock import Clock, SystemClock
 
 Content = dict[str, Any]
 """A rendered template body. Mail: subject, text, html; SMS: text; push: the payload; http: any JSON."""
@@ -62,11 +63,9 @@ class ProviderRules(Struct, frozen=True):
     sandbox_file: str = ""
 
     def check_url(self, url: str, field: str) -> None:
-        """Raise `Invalid`, which names the account's field, unless this URL may be called."""
         check_url(url, allowed_networks=self.allowed_networks, field=field, setting=PROVIDER_NETWORKS)
 
     def callback_url(self, credential: str, key: str) -> str | None:
-        """The URL for a provider's callbacks about a message; `None` without a public URL or a credential."""
         if not self.public_url or not credential:
             return None
         return f"{self.public_url.rstrip('/')}/callbacks/{quote(credential, safe='')}/{quote(key, safe='')}"
@@ -90,17 +89,15 @@ class ProviderKind(ABC):
     name: ClassVar[str]
     channel: ClassVar[Channel]
 
-    def __init__(self, rules: ProviderRules) -> None:
+    def __init__(self, rules: ProviderRules, clock: Clock | None = None) -> None:
         self._rules = rules
+        self._clock = clock or SystemClock()
 
     @abstractmethod
     def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         """Raise `Invalid` unless these make an account. The error names field and rule, and never shows a secret.
+        `fields` have the API's names; the fields of `secret` are named `secret.…`."""
 
-        `fields` have the API's names; the fields of `secret` are named `secret.…`.
-        """
-
-    @abstractmethod
     def check_content(self, body: Mapping[str, Any]) -> None:
         """Raise `Invalid` unless this template's body can be sent. It may still contain tags."""
 
@@ -126,19 +123,12 @@ class ProviderKind(ABC):
     async def read_callback(
         self, fields: Mapping[str, Any], secret: Mapping[str, str], request: CallbackRequest, outgoing: Outgoing
     ) -> Callback:
-        """Read a provider's callback about messages of this account. A kind without callbacks raises `NotFound`.
-
-        Raises:
-            NotSigned: nothing proves that the provider sent it.
-            Invalid: the provider sent it, and it cannot be read.
-            NotFound: this kind has no callbacks.
-            Unavailable: it cannot be verified now.
-        """
+        """Read a provider's callback about messages of this account. Raises `NotSigned` if nothing proves that the
+        provider sent it."""
         raise NotFound("this kind of provider has no callbacks", field="credentialId")
 
 
 def message_of(key: str) -> str:
-    """The message's id in `<message>~<attempt>`."""
     return key.partition(_ATTEMPT)[0]
 
 

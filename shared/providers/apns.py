@@ -23,11 +23,11 @@ from shared.domain.messages.recipients import APNS_DEVICE
 from shared.outgoing import Outgoing, PostedAnswer
 from shared.outgoing.guard import Guard
 from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules, collapse_id
-from shared.providers.base import read_fields, tell
+from shared.providers.base import Concealed, read_fields, tell
 from shared.providers.calls import Posts, judge_status, read_answer, text_of
 from shared.providers.http2 import Http2Poster, target_of, trusting_context
 from shared.providers.tokens import SigningKey, check_p256_key
-from shared.runtime.clock import Clock, SystemClock
+from shared.runtime.clock import Clock
 
 URL = "https://api.push.apple.com"
 SANDBOX_URL = "https://api.sandbox.push.apple.com"
@@ -49,8 +49,6 @@ _OF_THE_DEVICE = "Forbidden"  # a 403, but not about Carillon's token
 
 
 class ApnsPushType(StrEnum):
-    """The kinds of pushes, as the device knows them."""
-
     ALERT = "alert"
     BACKGROUND = "background"
     LOCATION = "location"
@@ -83,30 +81,22 @@ class ApnsFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"
         return chosen.rstrip("/")
 
 
-class ApnsSecret(Struct, frozen=True, forbid_unknown_fields=True):
+class ApnsSecret(Concealed, frozen=True, forbid_unknown_fields=True):
     """The text of the .p8 file: the key of `key_id`."""
 
     key: str
 
-    def __repr__(self) -> str:
-        return "ApnsSecret()"
-
 
 class ApnsError(Struct, frozen=True):
-    """The body of APNs's answer when it did not take a push."""
-
     reason: str = ""
 
 
 class ApnsKind(ProviderKind):
-    """See the module."""
-
     name = "apns"
     channel = Channel.PUSH
 
     def __init__(self, rules: ProviderRules, clock: Clock | None = None, trust: ssl.SSLContext | None = None) -> None:
-        super().__init__(rules)
-        self._clock = clock or SystemClock()
+        super().__init__(rules, clock)
         self._trust = trust
 
     def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
@@ -158,13 +148,10 @@ class ProviderTokens:
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """The texts that must not be shown."""
         return (self._token, *self._token.split("."), *self._key.hidden)
 
 
 class ApnsProvider:
-    """One key of one team, for one topic."""
-
     def __init__(
         self, fields: ApnsFields, tokens: ProviderTokens, poster: Http2Poster, call_seconds: float, clock: Clock
     ) -> None:

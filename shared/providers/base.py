@@ -29,6 +29,13 @@ from shared.domain.plain_words import read_mistake
 Shape = TypeVar("Shape")
 
 
+class Concealed(Struct, frozen=True):
+    """A struct with secrets, whose repr shows none of its values."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
 def read_fields(fields: Mapping[str, Any], shape: type[Shape], prefix: str = "") -> Shape:
     """The fields as this struct. Raises `Invalid`, which names the field after `prefix`, and shows no value but of a
     choice."""
@@ -93,7 +100,16 @@ class CallbackRequest(Struct, frozen=True):
     message: str = ""
 
 
-class CallbackNews(Struct, frozen=True, kw_only=True):
+class _Dated(Struct, frozen=True, kw_only=True):
+    at: datetime | None = None
+
+    def __post_init__(self) -> None:
+        # Times before or after the years that Carillon knows may not exist in UTC.
+        if self.at is not None and not EPOCH <= self.at <= LATEST:
+            force_setattr(self, "at", None)
+
+
+class CallbackNews(_Dated, frozen=True, kw_only=True):
     """The news of one message: Carillon's `key` or `""`, the provider's id, and the state. `at` is the provider's
     time of that state, if it is valid. `recipient` is the address that a failed message was for, if the provider
     says so."""
@@ -103,37 +119,25 @@ class CallbackNews(Struct, frozen=True, kw_only=True):
     state: MessageState
     reason: str = ""
     detail: str = ""
-    at: datetime | None = None
     recipient: str = ""
 
-    def __post_init__(self) -> None:
-        force_setattr(self, "at", _keep_if_possible(self.at))
 
-
-class CallbackSuppression(Struct, frozen=True, kw_only=True):
+class CallbackSuppression(_Dated, frozen=True, kw_only=True):
     """The provider sends nothing more to the recipient of one message. The other fields are those of `CallbackNews`."""
 
     key: str = ""
     provider_id: str = ""
-    at: datetime | None = None
     recipient: str = ""
     cause: SuppressionCause = SuppressionCause.UNSUBSCRIBE
 
-    def __post_init__(self) -> None:
-        force_setattr(self, "at", _keep_if_possible(self.at))
 
-
-class Callback(Struct, frozen=True, kw_only=True):
+class Callback(_Dated, frozen=True, kw_only=True):
     """The contents of a callback. `at` is its time; `None` if it is missing or invalid. `confirm_url` must be
     fetched: the provider asks whether its callbacks are wanted."""
 
     news: tuple[CallbackNews, ...] = ()
     suppressions: tuple[CallbackSuppression, ...] = ()
-    at: datetime | None = None
     confirm_url: str = ""
-
-    def __post_init__(self) -> None:
-        force_setattr(self, "at", _keep_if_possible(self.at))
 
 
 def tell_refusal(
@@ -145,7 +149,6 @@ def tell_refusal(
     at: datetime | None = None,
     recipient: str = "",
 ) -> CallbackNews:
-    """The news that a message did not reach its recipient."""
     state = state_of_refusal(reason)
     return CallbackNews(
         key=key, provider_id=provider_id, state=state, reason=reason, detail=detail, at=at, recipient=recipient
@@ -153,7 +156,6 @@ def tell_refusal(
 
 
 def read_json(content: bytes | str, decoder: msgspec.json.Decoder[Shape]) -> Shape:
-    """Decode a text of a provider. Raises `Unreadable`."""
     try:
         return decoder.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -161,13 +163,7 @@ def read_json(content: bytes | str, decoder: msgspec.json.Decoder[Shape]) -> Sha
 
 
 def read_epoch(seconds: Any) -> datetime | None:
-    """The time at these seconds since 1970; `None` if there is none."""
     try:
         return datetime.fromtimestamp(float(seconds), UTC)
     except (TypeError, ValueError, OverflowError, OSError):
         return None
-
-
-def _keep_if_possible(at: datetime | None) -> datetime | None:
-    """The time, if it lies in the years that Carillon knows: others may not exist in UTC."""
-    return at if at is not None and EPOCH <= at <= LATEST else None

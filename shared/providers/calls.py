@@ -46,12 +46,7 @@ CONNECT_SECONDS = 5.0  # for one address; a host may have several
 
 
 async def connect_socket(host: str, port: int, guard: Guard) -> socket.socket:
-    """Return a connected socket.
-
-    Raises:
-        Blocked: the host must not be connected to.
-        OSError, TimeoutError: no address could be connected to.
-    """
+    """Raises `Blocked` if the host must not be connected to, `OSError` if no address could be."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     objections = [guard.objection(str(info[4][0]), port) for info in found]
     allowed = [info for info, objection in zip(found, objections, strict=True) if objection is None]
@@ -108,8 +103,6 @@ class Poster(Protocol):
 
 
 class Posts:
-    """The POSTs of one account."""
-
     def __init__(self, poster: Poster, call_seconds: float) -> None:
         self._poster = poster
         self._call_seconds = call_seconds
@@ -141,7 +134,8 @@ def judge_status(answer: PostedAnswer, to: str, secrets: tuple[str, ...], provid
     if status in _STRANGERS:
         return LoginRefused(detail)
     if status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
-        retry_after = _retry_after(answer)
+        seconds = answer.retry_after_seconds
+        retry_after = None if seconds is None else timedelta(seconds=seconds)
         # A server that says how long it is away means all messages: attempts until then would be wasted.
         too_fast = status == HTTPStatus.TOO_MANY_REQUESTS or retry_after is not None
         return NotNow(detail, too_fast=too_fast, retry_after=retry_after)
@@ -159,18 +153,11 @@ def read_answer(answer: PostedAnswer, shape: type[Shape]) -> Shape:
 
 
 def tell_status(answer: PostedAnswer, to: str, secrets: tuple[str, ...]) -> str:
-    """The status and the beginning of the body, without secrets and addresses."""
     return tell(f"HTTP {answer.status}: {text_of(answer)}".rstrip(": "), to, secrets)
 
 
 def text_of(answer: PostedAnswer) -> str:
-    """The beginning of the body; bytes that are no text are replaced."""
     return answer.body[:_TEXT_BYTES].decode(errors="replace")
-
-
-def _retry_after(answer: PostedAnswer) -> timedelta | None:
-    seconds = answer.retry_after_seconds
-    return None if seconds is None else timedelta(seconds=seconds)
 
 
 _UNANSWERED = "unanswered"
@@ -207,7 +194,6 @@ class ObservedProvider(Provider):
 
 
 def outcome_of(answer: Answer) -> str:
-    """The answer in one word."""
     match answer:
         case CallAccepted():
             return "accepted"

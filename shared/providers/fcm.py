@@ -18,8 +18,8 @@ from msgspec import Struct, field
 from shared.domain.errors import Invalid
 from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, CallUnanswered, Channel, NotNow, Reason
 from shared.outgoing import Outgoing, PostedAnswer
-from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules, collapse_id, message_of
-from shared.providers.base import read_fields, tell
+from shared.providers import BeforeBytes, Content, Provider, ProviderKind, collapse_id, message_of
+from shared.providers.base import Concealed, read_fields, tell
 from shared.providers.calls import Posts, judge_status, read_answer
 from shared.providers.tokens import (
     AccessToken,
@@ -29,7 +29,6 @@ from shared.providers.tokens import (
     check_rsa_key,
     read_service_account,
 )
-from shared.runtime.clock import Clock, SystemClock
 
 SCOPE = "https://www.googleapis.com/auth/firebase.messaging"
 
@@ -51,32 +50,23 @@ class FcmFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel")
     api_url: str = "https://fcm.googleapis.com"
 
 
-class FcmSecret(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class FcmSecret(Concealed, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """The text of a service account's JSON file."""
 
     service_account: str
 
-    def __repr__(self) -> str:
-        return "FcmSecret()"
-
 
 class FcmViolation(Struct, frozen=True):
-    """A field of the request that FCM cannot take."""
-
     field: str = ""
     description: str = ""
 
 
 class FcmQuota(Struct, frozen=True):
-    """A limit that was passed."""
-
     subject: str = ""
     description: str = ""
 
 
 class FcmErrorDetail(Struct, frozen=True, rename="camel"):
-    """One detail of an error: FCM's code, faults of the request's fields, or limits that were passed."""
-
     error_code: str = ""
     field_violations: list[FcmViolation] = field(default_factory=list)
     violations: list[FcmQuota] = field(default_factory=list)
@@ -107,21 +97,13 @@ class FcmError(Struct, frozen=True):
 
 
 class FcmAnswer(Struct, frozen=True):
-    """The body of FCM's answer."""
-
     name: str = ""
     error: FcmError | None = None
 
 
 class FcmKind(ProviderKind):
-    """See the module."""
-
     name = "fcm"
     channel = Channel.PUSH
-
-    def __init__(self, rules: ProviderRules, clock: Clock | None = None) -> None:
-        super().__init__(rules)
-        self._clock = clock or SystemClock()
 
     def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         chosen = read_fields(fields, FcmFields)
@@ -157,8 +139,6 @@ class FcmKind(ProviderKind):
 
 
 class FcmProvider:
-    """One project."""
-
     def __init__(
         self,
         fields: FcmFields,

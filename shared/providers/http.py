@@ -28,11 +28,12 @@ from shared.domain.messages.ledger import MessageState
 from shared.outgoing import Outgoing, PostedAnswer
 from shared.outgoing.checks import check_headers
 from shared.outgoing.signing import Forged, check_secret, verify_webhook, webhook_headers
-from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules, message_of
+from shared.providers import BeforeBytes, Content, Provider, ProviderKind, message_of
 from shared.providers.base import (
     Callback,
     CallbackNews,
     CallbackRequest,
+    Concealed,
     NotSigned,
     Unreadable,
     read_epoch,
@@ -42,14 +43,12 @@ from shared.providers.base import (
     tell_refusal,
 )
 from shared.providers.calls import Posts, judge_status, tell_status
-from shared.runtime.clock import Clock, SystemClock
+from shared.runtime.clock import Clock
 
 _REACHED = {"sent": MessageState.SENT, "delivered": MessageState.DELIVERED, "read": MessageState.READ}
 
 
 class HttpNews(Struct, frozen=True):
-    """The news of one message."""
-
     state: Literal["sent", "delivered", "read", "failed"]
     message: str = ""
     id: str | int = ""
@@ -63,12 +62,7 @@ _many = msgspec.json.Decoder(list[HttpNews])
 
 
 def read_http_callback(request: CallbackRequest, *secrets: str) -> Callback:
-    """Read a request that is signed with one of these secrets.
-
-    Raises:
-        NotSigned: it is signed with none of them.
-        Unreadable: it does not have the form above.
-    """
+    """Read a request that is signed with one of these secrets. Raises `NotSigned`, or `Unreadable` for another form."""
     try:
         timestamp = verify_webhook(request.headers, request.body, *secrets)
     except Forged as error:
@@ -96,14 +90,12 @@ _KEY_CHARACTERS = 8  # shorter texts are words, not keys
 
 
 class HttpFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """An account's own fields."""
-
     url: str
     headers: dict[str, str] = field(default_factory=dict)
     idempotency_header: str | None = None
 
 
-class HttpSecret(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class HttpSecret(Concealed, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Secrets that sign calls and callbacks; `authorization` is a header's value. While a signing secret is being
     replaced, calls are signed with both, and either may sign callbacks."""
 
@@ -111,23 +103,14 @@ class HttpSecret(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"
     old_signing_secret: str | None = None
     authorization: str | None = None
 
-    def __repr__(self) -> str:
-        return "HttpSecret()"
-
     @property
     def signing_secrets(self) -> tuple[str, ...]:
         return tuple(filter(None, (self.signing_secret, self.old_signing_secret)))
 
 
 class HttpKind(ProviderKind):
-    """See the module."""
-
     name = "http"
     channel = Channel.OTHER
-
-    def __init__(self, rules: ProviderRules, clock: Clock | None = None) -> None:
-        super().__init__(rules)
-        self._clock = clock or SystemClock()
 
     def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         chosen = read_fields(fields, HttpFields)
@@ -141,8 +124,6 @@ class HttpKind(ProviderKind):
         value = hidden.authorization
         if value is not None and not (value.isascii() and value.isprintable() and value.strip()):
             raise Invalid("a header's value is made of printable ASCII characters", field="secret.authorization")
-
-    def check_content(self, body: Mapping[str, Any]) -> None: ...
 
     def repeats_safely(self, fields: Mapping[str, Any]) -> bool:
         return read_fields(fields, HttpFields).idempotency_header is not None
@@ -160,8 +141,6 @@ class HttpKind(ProviderKind):
 
 
 class HttpProvider:
-    """One server."""
-
     def __init__(self, fields: HttpFields, secret: HttpSecret, posts: Posts, clock: Clock) -> None:
         self._fields = fields
         self._secret = secret

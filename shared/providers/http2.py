@@ -94,7 +94,6 @@ class _Departure:
         self._request: Http2Request | None = None
 
     def begin(self, connection: Http2Connection) -> None:
-        """Let the request leave. Raises `Withheld`."""
         if not self._posting.before_bytes():
             raise Withheld("the caller wants the request no more")
         self._connection = connection
@@ -133,8 +132,6 @@ class _Departure:
 
 
 class Http2Connections:
-    """The connections to one server."""
-
     def __init__(self, target: Http2Target, guard: Guard, trust: ssl.SSLContext) -> None:
         self._target = target
         self._guard = guard
@@ -147,12 +144,7 @@ class Http2Connections:
         self._closed = False
 
     async def find_room(self, size: int) -> Http2Connection:
-        """A connection on which a body of this size can leave at once, in the caller's present step.
-
-        Raises:
-            Blocked: the server must not be connected to.
-            NotConnected: there is no connection.
-        """
+        """A connection on which a body of this size can leave at once, in the caller's present step."""
         if size > BODY_BYTES:
             raise NotConnected(f"is told no more than {BODY_BYTES:,} bytes")
         made = self._made
@@ -218,15 +210,11 @@ class Http2Connections:
                 server_hostname=self._target.host if self._target.tls else None,
             )
             try:
-                _check_protocol(transport)
+                session = transport.get_extra_info("ssl_object")
+                if session is not None and session.selected_alpn_protocol() != _PROTOCOL:
+                    raise NotConnected("does not speak HTTP/2")
                 await connection.become_ready()
             except BaseException:
                 connection.cut()
                 raise
         return connection
-
-
-def _check_protocol(transport: asyncio.BaseTransport) -> None:
-    session = transport.get_extra_info("ssl_object")
-    if session is not None and session.selected_alpn_protocol() != _PROTOCOL:
-        raise NotConnected("does not speak HTTP/2")

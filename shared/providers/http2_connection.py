@@ -54,8 +54,6 @@ class Unseen(NotConnected):
 
 
 class Http2Request:
-    """One request on its way."""
-
     def __init__(self, stream_id: int) -> None:
         self.stream_id = stream_id
         self._status = 0
@@ -64,12 +62,8 @@ class Http2Request:
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def end(self) -> PostedAnswer:
-        """Return the answer.
-
-        Raises:
-            NotConnected: the server says that it did not look at the request; `Unseen` if it has answered others.
-            Unreachable: it may have looked at it.
-        """
+        """Return the answer. Raises `NotConnected` if the server says that it did not look at the request (`Unseen` if
+        it has answered others), else `Unreachable`."""
         await self._ended
         return self.answer()
 
@@ -124,7 +118,6 @@ class Http2Connection(asyncio.Protocol):
     # Calls of its users.
 
     async def become_ready(self) -> None:
-        """Wait for the server's settings. Raises `NotConnected`."""
         await self._ready
 
     @property

@@ -60,13 +60,8 @@ class Mail:
         return self._provider is not None
 
     async def send(self, letter: Letter) -> None:
-        """Send the mail.
-
-        Raises:
-            Unavailable: no connection, no answer in time, or the server asks to try again later.
-            Unauthorized: the server does not accept the login or key.
-            Invalid: the server refuses the mail, or all its recipients, for good.
-        """
+        """Raises `Unauthorized` if the server does not accept the login or key, `Invalid` if it refuses the mail, or
+        all its recipients, for good."""
         from shared.providers.mailing import MailContent  # loads numpy
 
         assert self._provider is not None

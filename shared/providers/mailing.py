@@ -36,8 +36,6 @@ _URL = re.compile(r"https?://[!-;=?-~]+")  # ASCII, on one line, without angle b
 
 
 class MailTemplate(Struct, frozen=True, forbid_unknown_fields=True):
-    """The template of a mail."""
-
     subject: str
     text: str = ""
     html: str = ""
@@ -53,7 +51,6 @@ class MailContent(Struct, frozen=True):
 
 
 def check_template(body: Mapping[str, Any]) -> None:
-    """Raise `Invalid` unless this template's body makes a mail."""
     template = read_fields(body, MailTemplate)
     if not template.subject.strip():
         raise Invalid(SUBJECT_RULE, field="subject")
@@ -64,7 +61,6 @@ def check_template(body: Mapping[str, Any]) -> None:
 
 
 def read_mail(content: Content) -> MailContent:
-    """The rendered body as a mail, with a printable subject."""
     url = str(content.get(URL_FIELD) or "")
     return MailContent(
         subject=printable(str(content.get("subject", ""))),
@@ -86,7 +82,6 @@ def is_dead_address(words: str, *, otherwise: bool = False) -> bool:
 
 
 def check_sender(sender: str, from_name: str, reply_to: str | None) -> None:
-    """Raise `Invalid`, which names the account's field, unless mails can have this sender."""
     for field_, address in (("from", sender), ("replyTo", reply_to)):
         if address is not None and in_ascii(address) != address:
             raise Invalid("give an address in ASCII without a name, such as news@example.com", field=field_)

@@ -22,9 +22,9 @@ from shared.domain.errors import Invalid
 from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, CallUnanswered, Channel, NotNow, Reason
 from shared.domain.messages.recipients import mask
 from shared.outgoing import Outgoing
-from shared.providers import BeforeBytes, Content, NotCalled, Provider, ProviderKind, ProviderRules, message_of
+from shared.providers import BeforeBytes, Content, NotCalled, Provider, ProviderKind, message_of
 from shared.providers.base import read_fields
-from shared.runtime.clock import Clock, SystemClock
+from shared.runtime.clock import Clock
 
 SLOW_SECONDS = 2.0
 
@@ -34,14 +34,8 @@ class SandboxFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SandboxKind(ProviderKind):
-    """See the module."""
-
     name = "sandbox"
     channel = Channel.OTHER
-
-    def __init__(self, rules: ProviderRules, clock: Clock | None = None) -> None:
-        super().__init__(rules)
-        self._clock = clock or SystemClock()
 
     def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         if not self._rules.sandbox_file:
@@ -50,8 +44,6 @@ class SandboxKind(ProviderKind):
             )
         read_fields(fields, SandboxFields)
         read_fields(secret, SandboxFields, "secret")
-
-    def check_content(self, body: Mapping[str, Any]) -> None: ...
 
     def repeats_safely(self, fields: Mapping[str, Any]) -> bool:
         return True
@@ -63,8 +55,6 @@ class SandboxKind(ProviderKind):
 
 
 class SandboxProvider:
-    """Writes messages to one file."""
-
     def __init__(self, path: str, call_seconds: float, clock: Clock) -> None:
         self._path = path
         self._call_seconds = call_seconds
@@ -78,7 +68,8 @@ class SandboxProvider:
         try:
             if not before_bytes():
                 raise NotCalled("withheld")
-            os.write(file, self._line(content, to, key))
+            noted = {"at": self._clock.now(), "to": to, "key": key, "content": content}
+            os.write(file, msgspec.json.encode(noted) + b"\n")
         except OSError as error:
             return CallUnanswered(f"the sandbox cannot write its file: {error.strerror}")
         finally:
@@ -86,10 +77,6 @@ class SandboxProvider:
         return await self._answer(to, key)
 
     async def close(self) -> None: ...
-
-    def _line(self, content: Content, to: str, key: str) -> bytes:
-        noted = {"at": self._clock.now(), "to": to, "key": key, "content": content}
-        return msgspec.json.encode(noted) + b"\n"
 
     async def _answer(self, to: str, key: str) -> Answer:
         if "+bounce" in to:

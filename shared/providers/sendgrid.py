@@ -33,6 +33,7 @@ from shared.providers.base import (
     CallbackNews,
     CallbackRequest,
     CallbackSuppression,
+    Concealed,
     NotSigned,
     Unreadable,
     read_epoch,
@@ -77,8 +78,6 @@ _CAUSES = {"bounced address": SuppressionCause.BOUNCE, "spam reporting address":
 
 
 class SendGridEvent(Struct, frozen=True):
-    """An event of a post."""
-
     event: str | None = None
     email: str | None = None
     timestamp: float | str | None = None
@@ -92,7 +91,6 @@ class SendGridEvent(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Carillon's key; `""` if the mail has none."""
         return self.carillon_message or ""
 
     @property
@@ -110,25 +108,16 @@ _event = msgspec.json.Decoder(SendGridEvent)
 _apart = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def check_event_key(text: str, field: str) -> None:
-    """Raise `Invalid` unless this key can verify events."""
-    try:
-        _read_public_key(text)
-    except ValueError:
-        raise Invalid(_KEY_RULE, field=field) from None
-
-
 def read_sendgrid_events(request: CallbackRequest, event_key: str | None) -> Callback:
-    """Read a signed post.
-
-    Raises:
-        NotSigned: the signature is missing or wrong, or the account has no key to verify it.
-        Unreadable: it is no list of events.
-    """
+    """Read a signed post. Raises `NotSigned`, also if the account has no key to verify it."""
     if event_key is None:
         raise NotSigned("secret.eventKey of this credential is needed to verify events")
     timestamp = request.headers.get(_TIMESTAMP, "")
-    _verify(event_key, request.headers.get(_SIGNATURE, ""), timestamp.encode() + request.body)
+    try:
+        signature = base64.b64decode(request.headers.get(_SIGNATURE, ""), validate=True)
+        _read_public_key(event_key).verify(signature, timestamp.encode() + request.body, ec.ECDSA(SHA256()))
+    except (InvalidSignature, ValueError):
+        raise NotSigned(f"{_SIGNATURE} is not that of this body under the account's key") from None
     events = [*_read(request.body)]
     return Callback(
         news=tuple(filter(None, map(_news, events))),
@@ -147,13 +136,6 @@ def _read(body: bytes) -> Iterator[SendGridEvent]:
         for raw in read_json(body, _apart):
             with suppress(Unreadable):
                 yield read_json(bytes(raw), _event)
-
-
-def _verify(event_key: str, signature: str, signed: bytes) -> None:
-    try:
-        _read_public_key(event_key).verify(base64.b64decode(signature, validate=True), signed, ec.ECDSA(SHA256()))
-    except (InvalidSignature, ValueError):
-        raise NotSigned(f"{_SIGNATURE} is not that of this body under the account's key") from None
 
 
 @lru_cache
@@ -232,14 +214,11 @@ class SendGridFields(Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     api_url: str = "https://api.sendgrid.com"
 
 
-class SendGridSecret(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class SendGridSecret(Concealed, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """`event_key` is the public key that verifies events."""
 
     api_key: str
     event_key: str | None = None
-
-    def __repr__(self) -> str:
-        return "SendGridSecret()"
 
 
 class SendGridFault(Struct, frozen=True):
@@ -250,14 +229,10 @@ class SendGridFault(Struct, frozen=True):
 
 
 class SendGridFaults(Struct, frozen=True):
-    """The body of SendGrid's answer when it did not take a mail."""
-
     errors: list[SendGridFault] = field(default_factory=list)
 
 
 class SendGridKind(ProviderKind):
-    """See the module."""
-
     name = "sendgrid"
     channel = Channel.MAIL
 
@@ -269,7 +244,10 @@ class SendGridKind(ProviderKind):
         if not KEY.fullmatch(hidden.api_key):
             raise Invalid("a key is made of printable ASCII characters", field="secret.apiKey")
         if hidden.event_key is not None:
-            check_event_key(hidden.event_key, "secret.eventKey")
+            try:
+                _read_public_key(hidden.event_key)
+            except ValueError:
+                raise Invalid(_KEY_RULE, field="secret.eventKey") from None
 
     def check_content(self, body: Mapping[str, Any]) -> None:
         check_template(body)
@@ -287,8 +265,6 @@ class SendGridKind(ProviderKind):
 
 
 class SendGridProvider:
-    """One account."""
-
     def __init__(self, fields: SendGridFields, secret: SendGridSecret, posts: Posts) -> None:
         self._url = f"{fields.api_url.rstrip('/')}/v3/mail/send"
         self._headers = {"authorization": f"Bearer {secret.api_key}"}
@@ -362,7 +338,6 @@ def _refusal(answer: PostedAnswer, to: str, hidden: tuple[str, ...]) -> CallRefu
 
 
 def _own_field(errors: Sequence[SendGridFault]) -> str:
-    """The account's field that one of the errors means; `""` if none does."""
     parts = {(error.field or "").partition(".")[0] for error in errors}
     return next((name for part, name in _OWN_FIELDS.items() if part in parts), "")
 

@@ -50,12 +50,10 @@ _ESCAPED = re.compile(r"_([0-9a-f]{2})")
 
 
 def tag_of(key: str) -> str:
-    """The key as a tag's value."""
     return _NOT_IN_TAGS.sub(lambda found: f"_{ord(found[0]):02x}", key)
 
 
 def key_of_tag(tag: str) -> str:
-    """The key in a tag's value."""
     return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), tag)
 
 
@@ -72,16 +70,12 @@ _SUPPRESSED = frozenset({"Suppressed", "OnAccountSuppressionList", "OnTenantSupp
 
 
 class SesRecipient(Struct, frozen=True, rename="camel"):
-    """A recipient in an event."""
-
     email_address: str = ""
     status: str | None = None
     diagnostic_code: str | None = None
 
 
 class SesMail(Struct, frozen=True, rename="camel"):
-    """The mail that an event is about."""
-
     message_id: str = ""
     destination: list[str] = field(default_factory=list)
     tags: dict[str, list[str]] = field(default_factory=dict)
@@ -89,8 +83,6 @@ class SesMail(Struct, frozen=True, rename="camel"):
 
 
 class SesDetails(Struct, frozen=True, rename="camel"):
-    """The details of an event of any type."""
-
     timestamp: Annotated[datetime, Meta(tz=True)] | None = None
     bounce_type: str = ""
     bounce_sub_type: str | None = None
@@ -120,7 +112,6 @@ class SesEvent(Struct, frozen=True, rename="camel"):
 
     @property
     def details(self) -> SesDetails:
-        """The details of the event's type; empty ones if there are none."""
         found = getattr(self, self.type.lower(), None)
         return found if isinstance(found, SesDetails) else SesDetails()
 
@@ -131,13 +122,7 @@ _event = msgspec.json.Decoder(SesEvent)
 async def read_ses_callback(
     request: CallbackRequest, topics: Collection[str], certificates: SnsCertificates, fetch: Fetch
 ) -> Callback:
-    """Read a callback of SES from one of these topics.
-
-    Raises:
-        NotSigned: none of the topics posted this.
-        Unreadable: it is no event of SES.
-        Unavailable: SNS's certificate cannot be read now.
-    """
+    """Read a callback of SES from one of these topics. Raises `NotSigned`, or `Unreadable` if it is no event of SES."""
     envelope = await verify_notification(request, topics, certificates, fetch)
     if envelope.type == SUBSCRIPTION:
         return Callback(at=envelope.timestamp, confirm_url=envelope.subscribe_url)
@@ -166,7 +151,8 @@ def _read_news(event: SesEvent, envelope: SnsEnvelope) -> CallbackNews | None:
     reason = _reason(event)
     if reason is None:
         return None
-    to = _recipient(event)
+    bounced = [each.email_address for each in event.details.bounced_recipients]
+    to = next(filter(None, (*bounced, *event.mail.destination)), "")
     return tell_refusal(reason, _detail(event, to), key=key, provider_id=provider_id, at=at, recipient=to)
 
 
@@ -179,7 +165,6 @@ def _suppression(event: SesEvent, news: CallbackNews) -> CallbackSuppression:
 
 
 def _key(mail: SesMail) -> str:
-    """Carillon's key in the mail; `""` if it has none."""
     for tag in mail.tags.get(TAG, ()):
         return key_of_tag(tag)
     named = {str(header.get("name", "")).lower(): str(header.get("value", "")) for header in mail.headers}
@@ -218,11 +203,6 @@ def _reason_of_bounce(details: SesDetails) -> Reason:
             return Reason.UNDELIVERED
 
 
-def _recipient(event: SesEvent) -> str:
-    bounced = [each.email_address for each in event.details.bounced_recipients]
-    return next(filter(None, (*bounced, *event.mail.destination)), "")
-
-
 def _detail(event: SesEvent, to: str) -> str:
     details = event.details
     recipient = details.bounced_recipients[0] if details.bounced_recipients else SesRecipient()
@@ -252,8 +232,6 @@ class SesFields(SmtpFields, frozen=True):
 
 
 class SesKind(SmtpKind):
-    """See the module."""
-
     name: ClassVar[str] = "ses"
     shape: ClassVar[type[SmtpFields]] = SesFields
 

@@ -42,7 +42,7 @@ from shared.outgoing import Blocked, Outgoing
 from shared.outgoing.checks import PROVIDER_NETWORKS, BadUrl, GuardedUrl, authority_of
 from shared.outgoing.guard import Guard
 from shared.providers import BeforeBytes, Content, NotCalled, Provider, ProviderKind, ProviderRules, message_of
-from shared.providers.base import read_fields, tell
+from shared.providers.base import Concealed, read_fields, tell
 from shared.providers.calls import describe_fault
 from shared.providers.mailing import (
     OUR_HEADER,
@@ -72,8 +72,6 @@ _NO_LOGIN = "The server takes no login. Set fields.tls to required or implicit, 
 
 
 class SmtpTls(StrEnum):
-    """How a connection is protected."""
-
     REQUIRED = "required"  # STARTTLS
     IMPLICIT = "implicit"  # from the first byte on
     OFFERED = "offered"  # STARTTLS if the server has it
@@ -84,8 +82,6 @@ _MAY_BE_CLEAR = frozenset({SmtpTls.OFFERED, SmtpTls.NEVER})
 
 
 class SmtpFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """An account's own fields."""
-
     host: str
     sender: str = field(name="from")
     port: int = 587
@@ -95,13 +91,8 @@ class SmtpFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"
     reply_to: str | None = None
 
 
-class SmtpSecret(Struct, frozen=True, forbid_unknown_fields=True):
-    """The password of `user`."""
-
+class SmtpSecret(Concealed, frozen=True, forbid_unknown_fields=True):
     password: str = ""
-
-    def __repr__(self) -> str:
-        return "SmtpSecret()"
 
 
 class SmtpReply(Struct, frozen=True):
@@ -137,8 +128,6 @@ class SmtpManner(Struct, frozen=True):
 
 
 class SmtpKind(ProviderKind):
-    """See the module."""
-
     name: ClassVar[str] = "smtp"
     channel: ClassVar[Channel] = Channel.MAIL
     shape: ClassVar[type[SmtpFields]] = SmtpFields
@@ -149,7 +138,6 @@ class SmtpKind(ProviderKind):
         self._trust: ssl.SSLContext | None = None
 
     def manner(self, fields: Mapping[str, Any]) -> SmtpManner:
-        """The headers and replies of such an account's server."""
         return SmtpManner(headers=name_message, judge=judge_reply)
 
     def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
@@ -185,8 +173,6 @@ class SmtpKind(ProviderKind):
 
 
 class SmtpProvider:
-    """One account at one server."""
-
     def __init__(
         self,
         fields: SmtpFields,
@@ -283,7 +269,6 @@ class SmtpProvider:
 
 
 def name_message(key: str) -> dict[str, str]:
-    """The header with Carillon's key."""
     return {OUR_HEADER: key}
 
 

@@ -69,7 +69,6 @@ class SmtpConnection:
         return self._client
 
     async def begin_data(self) -> None:
-        """Send DATA. Raises `aiosmtplib.SMTPDataError` if the server does not wait for the mail."""
         reply = await self._client.execute_command(b"DATA")
         if reply.code != _GO_ON:
             raise aiosmtplib.SMTPDataError(reply.code, reply.message)
@@ -143,13 +142,7 @@ class SmtpConnections:
 
     @asynccontextmanager
     async def lend(self, *, new: bool = False) -> AsyncIterator[SmtpConnection]:
-        """Lend a connection for one mail.
-
-        Raises:
-            Blocked: the server must not be connected to.
-            Goodbye: the server ended the connection and did not take the mail. A `new` connection does not raise it.
-            aiosmtplib.SMTPException, OSError: there is no connection.
-        """
+        """Lend a connection for one mail. Raises `Goodbye` if an earlier connection ended and did not take the mail."""
         connection = SmtpConnection(await self._connect()) if new else await self._take()
         try:
             yield connection

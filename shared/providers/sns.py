@@ -117,12 +117,7 @@ class SnsCertificates:
 async def verify_notification(
     request: CallbackRequest, topics: Collection[str], certificates: SnsCertificates, fetch: Fetch
 ) -> SnsEnvelope:
-    """Verify and read a post of one of these topics.
-
-    Raises:
-        NotSigned: none of the topics posted this.
-        Unavailable: the certificate cannot be read now.
-    """
+    """Verify and read a post of one of these topics. Raises `NotSigned`."""
     envelope, fields = _read(request.body)
     if envelope.topic_arn not in topics:
         raise NotSigned("the topic is none of those that topicArns of this credential lists")
@@ -140,8 +135,6 @@ async def verify_notification(
 
 
 def sns_fetch(outgoing: Outgoing) -> Fetch:
-    """Reads files with the process's HTTP client."""
-
     async def fetch(url: str) -> bytes:
         try:
             answer = await outgoing.post(Posting(url, {}, b"", _FETCH_SECONDS, lambda: True, method="GET"))
@@ -155,7 +148,6 @@ def sns_fetch(outgoing: Outgoing) -> Fetch:
 
 
 def is_sns_host(host: str, topic: str) -> bool:
-    """Whether this is the SNS host in the topic's region."""
     if topic.count(":") != _COLONS_OF_A_TOPIC:
         return False
     _, partition, _, region, *_ = topic.split(":")

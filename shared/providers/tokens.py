@@ -24,7 +24,7 @@ from msgspec import Struct
 from shared.domain.errors import CarillonError, Invalid
 from shared.domain.messages.answers import Answer, CallRefused, CallUnanswered, LoginRefused, NotNow
 from shared.outgoing import Outgoing, PostedAnswer
-from shared.providers.base import tell
+from shared.providers.base import Concealed, tell
 from shared.providers.calls import Posts, judge_status, read_answer
 from shared.runtime.clock import Clock
 
@@ -38,7 +38,8 @@ class SigningKey:
 
     def __init__(self, pem: str, field: str) -> None:
         self._key = _read_key(pem, field)
-        self.hidden = tuple(_texts_of(pem))
+        lines = pem.replace("\\n", "\n").splitlines()
+        self.hidden = (pem, *(line for line in lines if len(line) >= _SHORTEST_LINE and not line.startswith("-")))
         """Texts that would reveal a part of the key."""
 
     def __repr__(self) -> str:
@@ -59,14 +60,12 @@ class SigningKey:
 
 
 def check_rsa_key(pem: str, field: str) -> None:
-    """Raise `Invalid` unless this is a private key for RS256."""
     key = _read_key(pem, field)
     if not isinstance(key, rsa.RSAPrivateKey) or key.key_size < _RSA_BITS:
         raise Invalid(f"an RSA key of {_RSA_BITS:,} bits or more is needed", field=field)
 
 
 def check_p256_key(pem: str, field: str) -> None:
-    """Raise `Invalid` unless this is a private key for ES256."""
     if not isinstance(_read_key(pem, field), ec.EllipticCurvePrivateKey):
         raise Invalid("a key of the curve P-256 is needed, as Apple's .p8 file has it", field=field)
 
@@ -84,11 +83,6 @@ def _read_key(pem: str, field: str) -> rsa.RSAPrivateKey | ec.EllipticCurvePriva
     raise Invalid("a private key in PEM without a password is needed", field=field)
 
 
-def _texts_of(pem: str) -> list[str]:
-    lines = pem.replace("\\n", "\n").splitlines()
-    return [pem, *(line for line in lines if len(line) >= _SHORTEST_LINE and not line.startswith("-"))]
-
-
 def _base64(data: bytes) -> bytes:
     return base64.urlsafe_b64encode(data).rstrip(b"=")
 
@@ -102,7 +96,7 @@ _LIFE_SECONDS = 3_600
 _REFUSALS = frozenset({400, 401, 403})
 
 
-class ServiceAccount(Struct, frozen=True):
+class ServiceAccount(Concealed, frozen=True):
     """The file that Google gives out for an account."""
 
     client_email: str
@@ -111,23 +105,13 @@ class ServiceAccount(Struct, frozen=True):
     token_uri: str = TOKEN_URI
     type: str = "service_account"
 
-    def __repr__(self) -> str:
-        return "ServiceAccount()"
 
-
-class GrantedToken(Struct, frozen=True):
-    """Google's answer to a signed token."""
-
+class GrantedToken(Concealed, frozen=True):
     access_token: str = ""
     expires_in: float = _LIFE_SECONDS
 
-    def __repr__(self) -> str:
-        return "GrantedToken()"
-
 
 class GrantRefusal(Struct, frozen=True):
-    """Google's answer if it grants no token."""
-
     error: str = ""
     error_description: str = ""
 
@@ -165,8 +149,6 @@ def read_service_account(text: str, field: str) -> ServiceAccount:
 
 
 class AccessTokens:
-    """The access tokens of one account, for one scope."""
-
     def __init__(
         self, account: ServiceAccount, scope: str, outgoing: Outgoing, clock: Clock, call_seconds: float
     ) -> None:
@@ -182,7 +164,6 @@ class AccessTokens:
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """The texts that must not be shown."""
         return (self._token.text if self._token else "", *self._key.hidden)
 
     async def get(self) -> AccessToken:
@@ -198,7 +179,9 @@ class AccessTokens:
             return token
         if self._renewing is not None:
             await asyncio.wait([self._renewing])
-        return self._require_token()
+        if self._token is None or self._refusal is not None:
+            raise NoAccess(self._refusal or NotNow("no access token was granted"))
+        return self._token
 
     def drop(self, token: AccessToken) -> None:
         if token is self._token:
@@ -208,11 +191,6 @@ class AccessTokens:
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
-
-    def _require_token(self) -> AccessToken:
-        if self._token is None or self._refusal is not None:
-            raise NoAccess(self._refusal or NotNow("no access token was granted"))
-        return self._token
 
     async def _renew(self) -> None:
         granted: AccessToken | None = None

@@ -35,6 +35,7 @@ from shared.providers.base import (
     CallbackNews,
     CallbackRequest,
     CallbackSuppression,
+    Concealed,
     NotSigned,
     read_fields,
     tell,
@@ -76,7 +77,10 @@ REASONS = {
 def read_twilio_callback(request: CallbackRequest, token: str) -> Callback:
     """Read a signed request about one message; it has no time. A message from a recipient counts if Twilio says that
     it opts out. Raises `NotSigned`."""
-    form = _read_form(request.body)
+    try:
+        form = parse_qsl(request.body.decode(), keep_blank_values=True, max_num_fields=_FIELDS)
+    except ValueError:
+        raise NotSigned("the body is no form") from None
     shown = request.headers.get(_SIGNATURE, "").encode()
     if not any(hmac.compare_digest(shown, _sign(url, form, token)) for url in _spellings(request.url)):
         raise NotSigned(f"{_SIGNATURE} is not that of this URL and this form under the account's token")
@@ -85,13 +89,6 @@ def read_twilio_callback(request: CallbackRequest, token: str) -> Callback:
     if fields.get("OptOutType") == "STOP":
         return Callback(suppressions=(CallbackSuppression(recipient=fields.get("From", "").removeprefix("whatsapp:")),))
     return Callback(news=(news,) if news else ())
-
-
-def _read_form(body: bytes) -> list[tuple[str, str]]:
-    try:
-        return parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_FIELDS)
-    except ValueError:
-        raise NotSigned("the body is no form") from None
 
 
 def _sign(url: str, form: Iterable[tuple[str, str]], token: str) -> bytes:
@@ -149,13 +146,10 @@ class TwilioFields(Struct, frozen=True, forbid_unknown_fields=True, rename="came
     api_url: str = "https://api.twilio.com"
 
 
-class TwilioSecret(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class TwilioSecret(Concealed, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """The token logs the account in, and signs Twilio's callbacks."""
 
     auth_token: str
-
-    def __repr__(self) -> str:
-        return "TwilioSecret()"
 
 
 class TwilioContent(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -167,21 +161,15 @@ class TwilioContent(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 
 
 class TwilioError(Struct, frozen=True):
-    """The body of Twilio's answer when it did not take a message."""
-
     code: int | None = None
     message: str = ""
 
 
 class TwilioMessage(Struct, frozen=True):
-    """The body of Twilio's answer when it took a message."""
-
     sid: str = ""
 
 
 class TwilioKind(ProviderKind):
-    """See the module."""
-
     name = "twilio"
     channel = Channel.SMS
 
@@ -218,8 +206,6 @@ class TwilioKind(ProviderKind):
 
 
 class TwilioProvider:
-    """One account."""
-
     def __init__(
         self, fields: TwilioFields, secret: TwilioSecret, posts: Posts, rules: ProviderRules, credential: str
     ) -> None:

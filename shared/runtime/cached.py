@@ -1,4 +1,6 @@
-"""Results that callers share: `Cached` for a moment, `Coalescer` for one round trip."""
+"""Callers share a result (`Cached` for a moment, `Coalescer` for one round trip), or a connection that is opened at
+its first use (`Late`), because most processes never use it and its driver is large.
+"""
 
 import asyncio
 import time
@@ -7,7 +9,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextvars import Context
 from itertools import count
 from math import inf
-from typing import Generic, TypeVar, cast
+from typing import Generic, Protocol, TypeVar, cast
 
 from cachetools import LRUCache
 
@@ -18,10 +20,6 @@ Answered = TypeVar("Answered")
 LINGER_SECONDS = 0.001
 """The shortest time of the loop's timers. With it, a quarter to a half more calls share a publish."""
 _SEVERAL = 4  # one or two callers that ask again and again never wait
-
-
-def _one(_: object) -> int:
-    return 1
 
 
 class Coalescer(Generic[Asked, Answered]):
@@ -36,7 +34,7 @@ class Coalescer(Generic[Asked, Answered]):
         work: Callable[[Sequence[Asked]], Awaitable[Sequence[Answered]]],
         *,
         most: int = 500,
-        size: Callable[[Asked], int] = _one,
+        size: Callable[[Asked], int] = lambda _: 1,
         linger_seconds: float = 0,
     ) -> None:
         self._work = work
@@ -177,3 +175,40 @@ class Cached(Generic[T]):
 
     async def get(self) -> T:
         return await self._kept.get("", self._read)
+
+
+class Connected(Protocol):
+    async def close(self) -> None: ...
+
+
+AnyConnected = TypeVar("AnyConnected", bound=Connected)
+
+
+class Late(Generic[AnyConnected]):
+    """Holds a connection that is opened once. `load` imports the driver in a thread, so that the event loop goes on,
+    and returns the function that opens the connection, which runs in the loop.
+
+    The first caller gets an error of opening, so settings are better checked before.
+    """
+
+    def __init__(self, name: str, load: Callable[[], Callable[[], AnyConnected]]) -> None:
+        self._name = name
+        self._load = load
+        self._opened: AnyConnected | None = None
+        self._opening = asyncio.Lock()
+        self._closed = False
+
+    async def get(self) -> AnyConnected:
+        if self._opened is None or self._closed:
+            async with self._opening:
+                if self._closed:
+                    raise Unavailable(f"{self._name} is closed")
+                if self._opened is None:
+                    self._opened = (await asyncio.to_thread(self._load))()
+        return self._opened
+
+    async def close(self) -> None:
+        async with self._opening:
+            self._closed = True
+            if self._opened is not None:
+                await self._opened.close()

@@ -14,18 +14,13 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The time of day."""
-
     def now(self) -> datetime:
         """The time in UTC, to the microsecond."""
 
-    def now_ns(self) -> int:
-        """The time in nanoseconds since the epoch."""
+    def now_ns(self) -> int: ...
 
 
 class SystemClock:
-    """The machine's clock."""
-
     def now(self) -> datetime:
         return datetime.now(UTC)
 

@@ -58,8 +58,7 @@ _HINTS: dict[str, dict[str, Any]] = {
 
 
 def load(environ: Mapping[str, str], path: str | Path | None = None) -> Settings:
-    """The settings of a process. Raises `Misconfigured`, which lists all faults: of the file, of keys, variables and
-    values."""
+    """The settings of a process. Raises `Misconfigured`, which lists all faults."""
     faults: list[str] = []
     given = _from_environment(environ, faults)
     if file := path or environ.get(CONFIG):
@@ -143,7 +142,10 @@ def _section(name: str, kind: type[Section], given: Mapping[str, _Given], faults
                 faults.append(f"{name}.{field} ({chosen.origin}): {rule}")
                 continue
             try:
-                values[field] = msgspec.convert(_number_of(chosen.value, hint), hint, strict=False)
+                value = chosen.value
+                if isinstance(value, str) and (plain := _plain(hint)) in {int, float}:
+                    value = read_typed_number(value, whole=plain is int)
+                values[field] = msgspec.convert(value, hint, strict=False)
             except ValueError as error:  # msgspec's error is a ValueError, too
                 what, _ = read_mistake(str(error), hint, subject="it")
                 faults.append(f"{name}.{field} ({chosen.origin}): {what}")
@@ -154,14 +156,9 @@ def _section(name: str, kind: type[Section], given: Mapping[str, _Given], faults
         return kind()
 
 
-def _number_of(value: Any, hint: Any) -> Any:
-    if isinstance(value, str) and (plain := _plain(hint)) in {int, float}:
-        return read_typed_number(value, whole=plain is int)
-    return value
-
-
 def _from_text(key: str, text: str) -> Any:
-    if get_origin(_plain(_hint(key))) is tuple:
+    section, _, field = key.partition(".")
+    if get_origin(_plain(_HINTS[section][field])) is tuple:
         return [entry.strip() for entry in text.split(",") if entry.strip()]
     return text
 
@@ -182,14 +179,13 @@ def describe(settings: Settings | None = None, *, rare: bool = True) -> str:
 
 
 def list_settings(settings: Settings) -> list[SettingValue]:
-    """Every setting with its value, secrets masked."""
     defaults = Settings().sections()
     return [
         SettingValue(
             name=f"{name}.{field}",
             value=_mask(field, getattr(section, field)),
             default=_mask(field, getattr(defaults[name], field)),
-            sentence=f"{_sentence(hint)}{_bounds(hint)}",
+            sentence=_sentence(hint),
             rare=_is_rare(hint),
         )
         for name, section in settings.sections().items()
@@ -208,7 +204,7 @@ def _table(name: str, section: Section, *, rare: bool) -> str:
             continue
         key = f"{name}.{field}"
         lines += [
-            _comment(f"{_sentence(hint)}{_bounds(hint)} ({_variable(key)})"),
+            _comment(f"{_sentence(hint)} ({_variable(key)})"),
             f"{field} = {_toml(getattr(section, field))}",
         ]
     return "\n".join(lines) + "\n"
@@ -219,22 +215,16 @@ def _comment(text: str) -> str:
 
 
 def _sentence(hint: Any) -> str:
-    return next(meta.description for meta in _metas(hint) if meta.description)
+    """The sentence of a setting, with the valid values if its type limits them."""
+    told = next(meta.description for meta in _metas(hint) if meta.description)
+    if get_origin(_plain(hint)) is Literal:
+        return f"{told} One of {', '.join(get_args(_plain(hint)))}."
+    bounds = next((f" From {meta.ge} to {meta.le}." for meta in _metas(hint) if meta.ge is not None), "")
+    return told + bounds
 
 
 def _is_rare(hint: Any) -> bool:
     return any((meta.extra or {}).get(RARELY) for meta in _metas(hint))
-
-
-def _bounds(hint: Any) -> str:
-    """The valid values of a setting, if its type limits them: ` From 0 to 65535.` or ` One of ms, seconds.`"""
-    plain = _plain(hint)
-    if get_origin(plain) is Literal:
-        return f" One of {', '.join(get_args(plain))}."
-    for meta in _metas(hint):
-        if meta.ge is not None:
-            return f" From {meta.ge} to {meta.le}."
-    return ""
 
 
 def _toml(value: Any) -> str:
@@ -246,11 +236,6 @@ def _toml(value: Any) -> str:
 
 def _keys() -> list[str]:
     return [f"{section}.{field}" for section, hints in _HINTS.items() for field in hints]
-
-
-def _hint(key: str) -> Any:
-    section, _, field = key.partition(".")
-    return _HINTS[section][field]
 
 
 def _metas(hint: Any) -> Iterator[Meta]:

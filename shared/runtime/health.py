@@ -1,12 +1,11 @@
-"""The pages for orchestrators, on a separate port: /livez, /readyz and /metrics.
+"""The health of a process, and its pages `/livez`, `/readyz` and `/metrics`: a small ASGI application, no framework.
 
 - `/livez` fails when a component has died: only a restart helps. (A blocked event loop does not answer at all.)
 - `/readyz` fails while the process starts or drains, or when the check of an indispensable server fails or is late. The
   body names each failing check, including those of servers that only some work needs. One look serves all requests
   within a second.
 
-They are a small ASGI application without a framework. GET returns the page, OPTIONS its methods; another method is a
-405, another path a 404. Extra slashes do no harm.
+GET returns the page, OPTIONS its methods. Another method is a 405, another path a 404. Extra slashes do no harm.
 """
 
 import asyncio
@@ -18,9 +17,11 @@ from http import HTTPStatus
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from shared.runtime import metrics
+from shared.runtime.cached import Cached
 from shared.runtime.http_protocol import Limits
 from shared.runtime.private import without_secrets
 from shared.runtime.serving import HttpServer
@@ -61,10 +62,6 @@ class Pages:
     def __init__(self, pages: Mapping[str, Show]) -> None:
         self._pages = dict(pages)
 
-    @property
-    def paths(self) -> list[str]:
-        return list(self._pages)
-
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         page = await self._answer(scope["method"], scope["path"])
         await send({"type": "http.response.start", "status": page.status.value, "headers": page.headers()})
@@ -74,7 +71,7 @@ class Pages:
         show = self._pages.get("/" + "/".join(filter(None, path.split("/"))))
         match method:
             case _ if show is None:
-                return _refuse(HTTPStatus.NOT_FOUND)
+                return _refuse(HTTPStatus.NOT_FOUND, allow=b"")
             case "GET":
                 return await show()
             case "OPTIONS":
@@ -88,25 +85,20 @@ def json_page(status: HTTPStatus, content: Mapping[str, object]) -> PlainPage:
     return PlainPage(status, json.dumps(content).encode(), _JSON)
 
 
-def _refuse(status: HTTPStatus, allow: bytes = b"") -> PlainPage:
-    body = json.dumps({"status_code": status.value, "detail": status.phrase}).encode()
-    return PlainPage(status, body, _JSON, allow)
+def _refuse(status: HTTPStatus, allow: bytes) -> PlainPage:
+    return replace(json_page(status, {"status_code": status.value, "detail": status.phrase}), allow=allow)
 
 
 Check = Callable[[], Awaitable[None]]
 
 
 class Phase(StrEnum):
-    """The phases of a process's life."""
-
     STARTING = "starting"
     SERVING = "serving"
     DRAINING = "draining"
 
 
 class ProcessHealth:
-    """The health of this process, shared by all its services."""
-
     def __init__(
         self,
         *,
@@ -115,16 +107,12 @@ class ProcessHealth:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.phase = Phase.STARTING
-        self._dead: dict[str, str] = {}
+        self.dead: dict[str, str] = {}
         self._checks: dict[str, Check] = {}
         self._needed: set[str] = set()
-        self._running: dict[str, asyncio.Task[None]] = {}
-        self._failing: dict[str, str] = {}
+        self._running: dict[str, asyncio.Future[None]] = {}
         self._deadline = deadline_seconds
-        self._fresh = fresh_seconds
-        self._monotonic = monotonic
-        self._looked_at = float("-inf")
-        self._looking = asyncio.Lock()
+        self._failing = Cached(self._look, seconds=fresh_seconds, monotonic=monotonic)
 
     def add(self, name: str, check: Check, *, needed: bool = True) -> None:
         """Add a check that raises on failure, such as a capability's `ping`. A failing `needed` check makes the
@@ -135,34 +123,26 @@ class ProcessHealth:
 
     def mark_dead(self, name: str, why: str) -> None:
         """Note that a component has ended for good: the process is no longer alive."""
-        self._dead[name] = without_secrets(why)
-
-    @property
-    def dead(self) -> dict[str, str]:
-        return dict(self._dead)
+        self.dead[name] = without_secrets(why)
 
     def is_ready(self, failing: Collection[str]) -> bool:
         return self.phase is Phase.SERVING and self._needed.isdisjoint(failing)
 
     async def find_failing(self) -> dict[str, str]:
         """The failing checks and their reasons, at most `fresh_seconds` old."""
-        async with self._looking:
-            if self._monotonic() - self._looked_at >= self._fresh:
-                self._failing = await self._look()
-                self._looked_at = self._monotonic()
-            return self._failing
+        return await self._failing.get()
 
     async def _look(self) -> dict[str, str]:
         for name, check in self._checks.items():
             # A check that still hangs from the last look is not started again: they would pile up.
             if name not in self._running or self._running[name].done():
-                self._running[name] = asyncio.create_task(_ask(check), name=f"check {name}")
+                self._running[name] = asyncio.ensure_future(check())
         if self._running:
             await asyncio.wait(self._running.values(), timeout=self._deadline)
         reasons = {name: self._reason(task) for name, task in self._running.items()}
         return {name: reason for name, reason in reasons.items() if reason}
 
-    def _reason(self, task: "asyncio.Task[None]") -> str:
+    def _reason(self, task: "asyncio.Future[None]") -> str:
         if not task.done():
             task.cancel()
             return f"no answer within {self._deadline:g} s"
@@ -172,13 +152,7 @@ class ProcessHealth:
         return "" if error is None else without_secrets(f"{type(error).__name__}: {error}")
 
 
-async def _ask(check: Check) -> None:
-    await check()
-
-
 def pages(health: ProcessHealth) -> Pages:
-    """The three pages as an application."""
-
     async def show_livez() -> PlainPage:
         return _tell(not health.dead, {"alive": not health.dead, "dead": health.dead})
 

@@ -121,7 +121,6 @@ class OpenConnections:
             unread = {connection: size for connection, size in unread.items() if connection is not slowest}
 
     def end_overdue(self, now: float) -> None:
-        """End the connections whose time is over; called every second."""
         for connection in list(self._open):
             connection.end_if_overdue(now)
 
@@ -235,7 +234,6 @@ class BoundedHttp(HttpToolsProtocol):
         self._refuse(self._refusal)
 
     def unread_bytes(self) -> int:
-        """The bytes of answers that the peer has not taken."""
         return self.transport.get_write_buffer_size()
 
     def keeps_waiting(self) -> bool:

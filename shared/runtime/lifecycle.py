@@ -9,7 +9,6 @@ Services that share a process are one list of components.
 """
 
 import asyncio
-import contextlib
 import ctypes
 import gc
 import os
@@ -17,8 +16,8 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Protocol, runtime_checkable
 
 import structlog
@@ -44,7 +43,7 @@ def raise_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(ValueError, OSError):  # the kernel may allow fewer than the hard limit
+        with suppress(ValueError, OSError):  # the kernel may allow fewer than the hard limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
@@ -76,14 +75,14 @@ class Checked(Protocol):
 class Background:
     """A component made of one function, which runs until `stopping` is set."""
 
-    def __init__(self, name: str, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    def __init__(self, name: str, work: Callable[[asyncio.Event], Coroutine[None, None, None]]) -> None:
         self.name = name
         self._work = work
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name=self.name)
+        self._task = asyncio.create_task(self._work(self._stopping), name=self.name)
 
     async def stop(self) -> None:
         self._stopping.set()
@@ -94,9 +93,6 @@ class Background:
         if self._task is not None:
             await asyncio.wait({self._task})
             self._task.result()
-
-    async def _run(self) -> None:
-        await self._work(self._stopping)
 
 
 class Closing:
@@ -130,7 +126,7 @@ async def run(
     """
     ending = ending or asyncio.Event()
     started: list[Component] = []
-    with _signals_set(ending) if signals else contextlib.nullcontext():
+    with _signals_set(ending) if signals else nullcontext():
         sound = await _start(components, started, ending)
         if sound and not ending.is_set():
             health.phase = Phase.SERVING
@@ -147,7 +143,9 @@ async def _start(components: Sequence[Component], started: list[Component], endi
     """Start one after the other; return false if one failed. Setting `ending` ends this early, without a failure."""
     for component in components:
         task = asyncio.create_task(component.start(), name=f"start {component.name}")
-        await _first(task, ending)
+        ended = asyncio.create_task(ending.wait())
+        await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
         if not task.done():
             task.cancel()
             await asyncio.wait({task}, timeout=CLOSING_SECONDS)
@@ -157,12 +155,6 @@ async def _start(components: Sequence[Component], started: list[Component], endi
             return False
         started.append(component)
     return True
-
-
-async def _first(task: "asyncio.Task[None]", ending: asyncio.Event) -> None:
-    ended = asyncio.create_task(ending.wait())
-    await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED)
-    ended.cancel()
 
 
 async def _watch(components: Sequence[Component], ending: asyncio.Event, health: ProcessHealth) -> bool:
@@ -203,7 +195,7 @@ async def _stop(component: Component, seconds: float) -> int:
     return EXIT_DRAINED
 
 
-@contextlib.contextmanager
+@contextmanager
 def _signals_set(ending: asyncio.Event) -> Iterator[None]:
     def on_signal(number: signal.Signals) -> None:
         if ending.is_set():
@@ -255,25 +247,18 @@ _BUSY_SHARE = 0.1
 
 
 class LoopWatch(Background):
-    """The component that looks at the loop."""
-
     def __init__(self) -> None:
         super().__init__("loop watch", self._watch)
-        self._longest = 0.0
 
     async def _watch(self, stopping: asyncio.Event) -> None:
-        interval, spent = IDLE_SECONDS, time.thread_time()
+        interval, spent, longest = IDLE_SECONDS, time.thread_time(), 0.0
         while not stopping.is_set():
             began = time.monotonic()
             await asyncio.sleep(interval)
             stretch = time.thread_time() - spent
             spent += stretch
-            self._note(max(0.0, time.monotonic() - began - interval), stretch)
+            LOOP_LAG.observe(max(0.0, time.monotonic() - began - interval))
+            LOOP_STRETCH.observe(stretch)
+            longest = max(longest, stretch)
+            LOOP_LONGEST_STRETCH.set(longest)
             interval = BUSY_SECONDS if stretch > _BUSY_SHARE * interval else IDLE_SECONDS
-
-    def _note(self, lag: float, stretch: float) -> None:
-        LOOP_LAG.observe(lag)
-        LOOP_STRETCH.observe(stretch)
-        if stretch > self._longest:
-            self._longest = stretch
-            LOOP_LONGEST_STRETCH.set(stretch)

@@ -92,13 +92,9 @@ def _output_processors(settings: LogSettings, out: TextIO) -> list[Processor]:
             structlog.dev.ConsoleRenderer(colors=terminal, exception_formatter=structlog.dev.plain_traceback),
         ]
         if as_console
-        else [structlog.processors.JSONRenderer(_as_json)]
+        else [structlog.processors.JSONRenderer(lambda event, **_: msgspec.json.encode(event, enc_hook=repr).decode())]
     )
     return [structlog.processors.format_exc_info, _mask_secrets, *rendering]
-
-
-def _as_json(event: EventDict, **_: Any) -> str:
-    return msgspec.json.encode(event, enc_hook=repr).decode()
 
 
 def _mask_secrets(_: WrappedLogger, __: str, event: EventDict) -> EventDict:

@@ -157,13 +157,10 @@ class Periodic(Background):
         else:
             self._failures = 0
             metrics.LOOP_RUNS.labels(self.name, "ok").inc()
-            self._count(swept or Swept())
+            for what in Swept.__struct_fields__:
+                metrics.LOOP_SWEPT.labels(self.name, what).inc(getattr(swept or Swept(), what))
         finally:
             metrics.LOOP_SECONDS.labels(self.name).observe(time.perf_counter() - began)
-
-    def _count(self, swept: Swept) -> None:
-        for what in Swept.__struct_fields__:
-            metrics.LOOP_SWEPT.labels(self.name, what).inc(getattr(swept, what))
 
 
 async def repeat(step: Callable[[], Awaitable[int]], *, while_full: int, most: int = _STEPS) -> int:

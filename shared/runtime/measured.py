@@ -3,9 +3,8 @@
 import functools
 import inspect
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
-from types import TracebackType
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar, cast
 
 from shared.domain.errors import Unavailable
@@ -63,25 +62,12 @@ def _measure(method: Callable[..., Awaitable[Any]], capability: str, operation: 
 
 
 def _measure_opening(method: Callable[..., Any], capability: str, operation: str) -> Callable[..., Any]:
-    @functools.wraps(method)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return _Opened(method(*args, **kwargs), capability, operation)
+    """The same context manager, whose entering is measured and whose value is wrapped."""
 
-    return call
+    @asynccontextmanager
+    async def open_measured(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        async with AsyncExitStack() as stack:
+            enter = _measure(stack.enter_async_context, capability, operation)
+            yield measure_calls(await enter(method(*args, **kwargs)), capability)
 
-
-class _Opened:
-    """An async context manager whose entering is measured and whose value is wrapped."""
-
-    def __init__(self, inner: AbstractAsyncContextManager[Any], capability: str, operation: str) -> None:
-        self._inner = inner
-        self._capability = capability
-        self._enter = _measure(inner.__aenter__, capability, operation)
-
-    async def __aenter__(self) -> Any:
-        return measure_calls(await self._enter(), self._capability)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        return await self._inner.__aexit__(kind, error, traceback)
+    return open_measured

@@ -56,12 +56,7 @@ def private_files() -> Iterator[None]:
 
 
 def make_private_folder(folder: Path, *, ours: Collection[str]) -> None:
-    """Make a private folder. An existing one is closed to others if it is empty or holds one of `ours`.
-
-    Raises:
-        Conflict: the folder is another user's, or it is open to others and not Carillon's.
-        OSError: it cannot be made.
-    """
+    """Make a private folder. An existing one is closed to others if it is empty or holds one of `ours`."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.stat()

@@ -1,10 +1,17 @@
-"""The metrics of this process at this moment, for displays without Prometheus."""
+"""This process at this moment, for displays without Prometheus: its release, its metrics, and the work in its hands."""
 
 import math
+import time
 from collections import Counter as Sums
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import version
+from itertools import count as count_up
+from itertools import islice
 
+from msgspec import Struct
 from prometheus_client import Counter, Histogram
 
 from shared.runtime.metrics import OF_PROCESS, REGISTRY
@@ -12,6 +19,11 @@ from shared.runtime.metrics import OF_PROCESS, REGISTRY
 Labels = Mapping[str, str]
 _MICROSECONDS = 1_000_000
 INFINITE = "inf"
+
+
+@cache
+def program_version() -> str:
+    return version("carillon")
 
 
 def read_gauge(name: str) -> float:
@@ -62,3 +74,38 @@ def count_buckets(histogram: Histogram) -> dict[str, int]:
 
 def _bound(seconds: float) -> str:
     return INFINITE if math.isinf(seconds) else str(round(seconds * _MICROSECONDS))
+
+
+class HeldThing(Struct, frozen=True):
+    """Work in hand: its queue, the id of its subject, and the monotonic second at which it began."""
+
+    what: str
+    id: str
+    began: float
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+
+_serials = count_up()
+_held: dict[int, HeldThing] = {}
+
+
+@contextmanager
+def hold(what: str, id: str) -> Iterator[None]:
+    """Show this as in hand while the block runs."""
+    serial = next(_serials)
+    _held[serial] = HeldThing(what, id, time.monotonic())
+    try:
+        yield
+    finally:
+        del _held[serial]
+
+
+def oldest(most: int) -> list[HeldThing]:
+    return list(islice(_held.values(), most))
+
+
+def held_count() -> int:
+    return len(_held)

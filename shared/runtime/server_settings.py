@@ -56,7 +56,6 @@ _KEY = "[A-Za-z0-9+/]{43}="
 
 
 def check_networks(name: str, networks: Iterable[str]) -> None:
-    """Refuse what is no network."""
     for network in networks:
         try:
             ipaddress.ip_network(network)
@@ -65,7 +64,6 @@ def check_networks(name: str, networks: Iterable[str]) -> None:
 
 
 def check_key_file(certificate_file: str, key_file: str) -> None:
-    """Refuse a key without its certificate."""
     if key_file and not certificate_file:
         raise ValueError("key_file: its certificate_file is missing")
 
@@ -308,6 +306,5 @@ class TracingSettings(Section, frozen=True):
 
     @property
     def collector(self) -> str:
-        """The address that receives spans."""
         bare = urlsplit(self.endpoint).path in {"", "/"}
         return self.endpoint.rstrip("/") + "/v1/traces" if bare else self.endpoint

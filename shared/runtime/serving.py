@@ -76,7 +76,6 @@ class HttpServer:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Listen. Raises `OSError` if the address is not free."""
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         listener = socket.create_server((self.host, self.port), family=family, backlog=2048)
         self.port = listener.getsockname()[1]

@@ -34,29 +34,6 @@ from shared.runtime.server_settings import (
     says,
 )
 
-__all__ = [
-    "ApiSettings",
-    "AudienceSettings",
-    "BlobSettings",
-    "BrokerSettings",
-    "BusSettings",
-    "CallbackSettings",
-    "EmbeddedSettings",
-    "FeedbackSettings",
-    "HealthSettings",
-    "LogSettings",
-    "MailSettings",
-    "ProviderSettings",
-    "SchedulerSettings",
-    "Settings",
-    "ShutdownSettings",
-    "StoreSettings",
-    "StreamSettings",
-    "TlsSettings",
-    "TracingSettings",
-    "WorkerSettings",
-]
-
 _TICKS_OF_A_LEASE = 5
 _LOOKAHEAD_TICKS = 2
 # For a group that is being fired: the answers of its targets, and its queries.

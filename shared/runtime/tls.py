@@ -111,8 +111,6 @@ class RenewedContext(ssl.SSLContext):
 
 
 def client_context(tls: TlsSettings) -> ssl.SSLContext:
-    """The TLS context of connections to servers. Raises `Invalid` for files that cannot be used."""
-
     def load() -> ssl.SSLContext:
         context = _new_context(ssl.PROTOCOL_TLS_CLIENT)
         with _name_field("tls.ca_file"):
@@ -131,10 +129,7 @@ def client_context(tls: TlsSettings) -> ssl.SSLContext:
 
 
 def server_context(certificate_file: str, key_file: str, *, section: str) -> ssl.SSLContext | None:
-    """The TLS context of a server of Carillon's; `None` without a certificate. `section` is that of the settings.
-
-    Raises `Invalid` for files that cannot be used.
-    """
+    """`None` without a certificate. `section` is that of the settings."""
     if not certificate_file:
         return None
 
@@ -152,30 +147,28 @@ class _ExplainedObject(ssl.SSLObject):
     """Explains in plain words why a certificate is refused, for every driver."""
 
     def do_handshake(self) -> None:
-        with _explained_refusal():
+        with _explained_handshake(self):
             super().do_handshake()
-        if not self.server_side:
-            note_shown(self.getpeercert(), self.server_hostname)
 
 
 class _ExplainedSocket(ssl.SSLSocket):
     """The same for a driver that blocks."""
 
     def do_handshake(self, block: bool = False) -> None:
-        with _explained_refusal():
+        with _explained_handshake(self):
             super().do_handshake(block)
-        if not self.server_side:
-            note_shown(self.getpeercert(), self.server_hostname)
 
 
 @contextmanager
-def _explained_refusal() -> Iterator[None]:
+def _explained_handshake(connection: ssl.SSLObject | ssl.SSLSocket) -> Iterator[None]:
     try:
         yield
     except ssl.SSLCertVerificationError as error:
         error.strerror = error.verify_message = _explain(error)
         error.args = (error.errno, error.strerror)
         raise
+    if not connection.server_side:
+        note_shown(connection.getpeercert(), connection.server_hostname)
 
 
 def _explain(error: ssl.SSLCertVerificationError) -> str:

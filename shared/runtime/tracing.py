@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import ParamSpec, Self, TypeVar
 
 import structlog
@@ -72,9 +71,7 @@ class Recording:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         pass
 
     def set(self, **attributes: Given) -> None: ...
@@ -121,9 +118,7 @@ class _Open(Recording):
         self._token = attach(set_value(_TRACE, self._trace, set_span_in_context(self._span)))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         detach(self._token)
         if kind is not None:  # only the type: the text of an error may be personal
             self._span.set_attribute("error", kind.__name__)
@@ -138,10 +133,7 @@ class _Open(Recording):
 
 
 def switch_on(settings: TracingSettings, resource: Mapping[str, str]) -> Callable[[], Awaitable[None]] | None:
-    """Record from now on, if there is an endpoint. Returns the coroutine that ends it and sends the last spans.
-
-    Raises `Invalid` if the extra `otel` is not installed.
-    """
+    """Record from now on, if there is an endpoint. Returns the coroutine that ends it and sends the last spans."""
     if not settings.endpoint:
         return None
     try:
@@ -264,13 +256,10 @@ def with_header(given: dict[str, str], trace: str) -> dict[str, str]:
 
 
 def record_headers() -> dict[str, str]:
-    """The headers of records that are sent here."""
     return with_header({}, current_span()) if _Switch.settings.records == "on" else {}
 
 
 def trace_calls(name: str) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Awaitable[T]]]:
-    """Make each call of the coroutine a span."""
-
     def decorate(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
         @functools.wraps(function)
         async def call(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -3,7 +3,7 @@ values. `tls.required` makes them faults; `carillon doctor` warns of the connect
 
 import base64
 import ipaddress
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ _OF_A_LAPTOP = b"carillon on a laptop"
 _EXAMPLE_HOSTS = (".example.com", ".example.org", ".example.net")
 
 
-class ServerUrl(Struct, frozen=True):
+class _ServerUrl(Struct, frozen=True):
     """The parts of a server's URL that decide how a client connects."""
 
     scheme: str
@@ -25,14 +25,24 @@ class ServerUrl(Struct, frozen=True):
     login: str
     options: Mapping[str, str]
 
-    @property
-    def leaves_machine(self) -> bool:
-        return any(not is_local(host) for host in self.hosts)
-
 
 def find_weaknesses(settings: Settings) -> list[tuple[str, str]]:
     """Each setting whose connection is weak, with a sentence. URLs are not repeated: they hold passwords."""
-    return list(_find(settings))
+    rules: dict[str, tuple[str, Callable[[_ServerUrl], str]]] = {
+        "store.url": (settings.store.url, _judge_mongodb),
+        "broker.url": (settings.broker.url, _judge_rabbitmq),
+        "broker.management_url": (settings.broker.management_url, _judge_scheme),
+        "stream.url": (settings.stream.url, _judge_scheme),
+        "audience.url": (settings.audience.url, _judge_postgresql),
+        "blobs.endpoint_url": (settings.blobs.endpoint_url, _judge_scheme),
+        "mail.url": (settings.mail.url, _judge_mail),
+    }
+    found: list[tuple[str, str]] = []
+    for field, (url, judge) in rules.items():
+        server = _read(url)
+        if server is not None and not all(map(is_local, server.hosts)) and (what := judge(server)):
+            found.append((field, f"the connection {what}"))
+    return found
 
 
 def find_examples(settings: Settings) -> list[tuple[str, str]]:
@@ -57,46 +67,27 @@ def _is_of_a_laptop(key: str) -> bool:
         return False
 
 
-def _find(settings: Settings) -> Iterator[tuple[str, str]]:
-    rules: dict[str, tuple[str, Callable[[ServerUrl], str]]] = {
-        "store.url": (settings.store.url, _judge_mongodb),
-        "broker.url": (settings.broker.url, _judge_rabbitmq),
-        "broker.management_url": (settings.broker.management_url, _judge_http),
-        "stream.url": (settings.stream.url, _judge_kafka),
-        "audience.url": (settings.audience.url, _judge_postgresql),
-        "blobs.endpoint_url": (settings.blobs.endpoint_url, _judge_http),
-        "mail.url": (settings.mail.url, _judge_mail),
-    }
-    for field, (url, judge) in rules.items():
-        server = _read(url)
-        if server is not None and server.leaves_machine and (what := judge(server)):
-            yield field, f"the connection {what}"
-
-
-def _judge_mongodb(server: ServerUrl) -> str:
+def _judge_mongodb(server: _ServerUrl) -> str:
     options = server.options
     tls = options.get("tls", options.get("ssl", "true" if server.scheme == "mongodb+srv" else ""))
     if tls not in _YES:
         return f"{_CLEAR}: tls=true in the URL encrypts it"
     loose = ("tlsinsecure", "tlsallowinvalidcertificates", "tlsallowinvalidhostnames")
-    return f"{_UNVERIFIED}" if any(options.get(name) in _YES for name in loose) else ""
+    return _UNVERIFIED if any(options.get(name) in _YES for name in loose) else ""
 
 
-def _judge_rabbitmq(server: ServerUrl) -> str:
+def _judge_rabbitmq(server: _ServerUrl) -> str:
     if server.scheme == "amqp":
         return f"{_CLEAR}: amqps:// is"
     return _UNVERIFIED if server.options.get("no_verify_ssl", "0") != "0" else ""
 
 
-def _judge_http(server: ServerUrl) -> str:
-    return f"{_CLEAR}: https:// is" if server.scheme == "http" else ""
+def _judge_scheme(server: _ServerUrl) -> str:
+    encrypted = {"http": "https://", "kafka": "kafka+ssl://"}.get(server.scheme)
+    return f"{_CLEAR}: {encrypted} is" if encrypted else ""
 
 
-def _judge_kafka(server: ServerUrl) -> str:
-    return f"{_CLEAR}: kafka+ssl:// is" if server.scheme == "kafka" else ""
-
-
-def _judge_postgresql(server: ServerUrl) -> str:
+def _judge_postgresql(server: _ServerUrl) -> str:
     match server.options.get("sslmode", "prefer"):
         case "verify-full":
             return ""
@@ -106,13 +97,13 @@ def _judge_postgresql(server: ServerUrl) -> str:
             return f"does not verify who answers (sslmode={mode}): sslmode=verify-full in the URL does"
 
 
-def _judge_mail(server: ServerUrl) -> str:
+def _judge_mail(server: _ServerUrl) -> str:
     required = server.options.get("tls") == "required" or (not server.options and bool(server.login))
     encrypted = server.scheme != "smtp" or required
     return "" if encrypted else "may not be encrypted: smtps://, or ?tls=required in the URL, sees to it"
 
 
-def _read(url: str) -> ServerUrl | None:
+def _read(url: str) -> _ServerUrl | None:
     """`None` for a setting without a server: empty, a folder, or unreadable (other checks refuse that)."""
     try:
         parts = urlsplit(url)
@@ -123,7 +114,7 @@ def _read(url: str) -> ServerUrl | None:
     login, _, hosts = parts.netloc.rpartition("@")
     options = {name.lower(): value for name, value in parse_qsl(parts.query, keep_blank_values=True)}
     named = options.get("host", hosts) if parts.scheme.startswith("postgres") else hosts
-    return ServerUrl(parts.scheme, tuple(map(_without_port, named.split(","))), login, options)
+    return _ServerUrl(parts.scheme, tuple(map(_without_port, named.split(","))), login, options)
 
 
 def _without_port(address: str) -> str:

@@ -39,8 +39,7 @@ _secret = msgspec.json.Decoder(dict[str, str])
 
 
 class KeyRing:
-    """The keys of a deployment, base64 of 32 bytes each. Raises `Invalid` for a malformed key. An empty ring cannot
-    seal."""
+    """The keys of a deployment, base64 of 32 bytes each. An empty ring cannot seal."""
 
     def __init__(self, keys: Sequence[str] = ()) -> None:
         self._keys = {_name_of(key): key for key in map(_read_key, keys)}
@@ -57,7 +56,6 @@ class KeyRing:
             return False
 
     def seal(self, secret: Secret, owner: str) -> str:
-        """Seal the secret for this owner. Raises `Invalid` if there is no key."""
         name, key = self._first()
         nonce = os.urandom(_NONCE_BYTES)
         content = AESGCM(key).encrypt(nonce, msgspec.json.encode(secret), owner.encode())
@@ -85,7 +83,7 @@ class KeyRing:
 
     @property
     def current(self) -> str:
-        """The name of the key that seals. Raises `Invalid` if there is none."""
+        """The name of the key that seals."""
         return self._first()[0]
 
     def fingerprint(self, secret: Secret) -> str:
@@ -116,7 +114,6 @@ def read_keys(text: str) -> list[str]:
 
 
 def fresh_key() -> str:
-    """A new key in the setting's form."""
     return base64.b64encode(os.urandom(KEY_BYTES)).decode()
 
 

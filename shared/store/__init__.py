@@ -181,15 +181,12 @@ class Store:
         return cls(client, database, observe)
 
     def add(self, name: str, make: Callable[[AsyncDatabase[Document]], AnyAggregate]) -> AnyAggregate:
-        """Add a kind of documents, which `setup` prepares with the others."""
         aggregate = self._observe(make(self._database), f"store.{name}")
         self._aggregates[name] = aggregate
         self._makers.append(make)
         return aggregate
 
     async def setup(self) -> None:
-        """Make every index, idempotently (`carillon init`). The stamp comes last, because it says that all else is
-        there."""
         aggregates = [*(each for each in self._aggregates.values() if each is not self.schema), self.schema]
         # An index of millions of documents takes minutes, longer than the client's timeout allows.
         # `timeout(None)` would mean the client's own limit.
@@ -199,7 +196,6 @@ class Store:
                 await aggregate.setup()
 
     async def _make_indexes(self) -> None:
-        """Make all indexes of a collection in one pass over its documents, and wait for a majority of members."""
         wanted = await find_wanted(self._makers)
         for name, models in wanted.models.items():
             with translate_errors():
@@ -220,7 +216,6 @@ class Store:
         return time_of(reply), f"{reply.get('me', '')}/{process}"
 
     async def ping(self) -> None:
-        """Raise `Unavailable` if the server does not answer."""
         await self.now()
 
     async def close(self) -> None:

@@ -52,11 +52,9 @@ class Schema(Aggregate):
         self._meta = database["meta"]
 
     async def setup(self) -> None:
-        """Record this version; a later version stays."""
         await self._meta.update_one({"_id": _ID}, {"$max": {"version": VERSION, "oldest": OLDEST}}, upsert=True)
 
     async def read(self) -> Stamp | None:
-        """The stamp; `None` if the database was never set up."""
         found = await self._meta.find_one({"_id": _ID})
         return None if found is None else Stamp(found["version"], found["oldest"])
 
@@ -80,7 +78,6 @@ class CollectionIndex(Struct, frozen=True):
         return self.collection, self.keys, self.options
 
     def hinders(self, other: "CollectionIndex") -> bool:
-        """Whether the server refuses to make `other` beside this index."""
         return self.collection == other.collection and (self.name == other.name or self.keys == other.keys)
 
     def __str__(self) -> str:
@@ -99,7 +96,6 @@ async def find_wanted(makers: Iterable[Callable[[AsyncDatabase[Document]], Aggre
 
 
 def read_indexes(collection: str, information: Mapping[str, Mapping[str, Any]]) -> list[CollectionIndex]:
-    """The indexes of a collection, except the one over `_id`."""
     return [
         _index(collection, name, described["key"], described)
         for name, described in information.items()
@@ -172,8 +168,6 @@ class Membership(Struct, frozen=True):
 
 
 class Grants(Struct, frozen=True):
-    """The client's user (empty if the server needs no login), the user's database, and the missing rights."""
-
     user: str
     missing: Sequence[str]
     database: str = ""
@@ -208,7 +202,6 @@ class StoreInspection:
         return str((await self._ask("buildInfo"))["version"])
 
     async def read_membership(self) -> Membership:
-        """The replica set, and the clock at half a round trip after the question."""
         await self._ask("ping")  # so that no connection is made within the measured time
         began, asked_at = time.perf_counter(), datetime.now(UTC)
         hello = await self._ask("hello")
@@ -245,7 +238,6 @@ class StoreInspection:
             return (await self._database["meta"].update_many(stamp, [{"$replaceWith": "$$ROOT"}])).modified_count
 
     async def compare_indexes(self) -> IndexComparison:
-        """The difference between the database and what `setup` makes."""
         wanted = await find_wanted(self._makers)
         with translate_errors():
             present = set(await self._database.list_collection_names())
@@ -273,7 +265,6 @@ class StoreInspection:
 
 
 def find_allowed(privileges: Iterable[Mapping[str, Any]], database: str) -> set[str]:
-    """The actions that these privileges allow on all collections of the database."""
     actions: set[str] = set()
     for privilege in privileges:
         resource = privilege["resource"]

@@ -76,8 +76,6 @@ class Aggregate:
 
 
 class Identified(Protocol):
-    """A value with an `id`."""
-
     @property
     def id(self) -> str: ...
 
@@ -126,8 +124,6 @@ Place = tuple[datetime, str]
 
 
 class Page(list[V]):
-    """The items of a page; `more` says whether others follow."""
-
     more: bool = False
 
 
@@ -185,7 +181,6 @@ def json_text(value: object) -> str:
 
 
 def is_duplicate(error: BulkWriteError) -> bool:
-    """Whether an ordered insert of many stopped at a duplicate key."""
     return _DUPLICATE_KEY in _codes(error)
 
 
@@ -215,7 +210,6 @@ def time_of(hello: Mapping[str, Any]) -> datetime:
 
 
 async def insert_new(collection: AsyncCollection[Document], documents: Sequence[Document]) -> set[int]:
-    """Insert the documents whose keys are free; returns the positions of the others."""
     if not documents:
         return set()
     try:
@@ -236,13 +230,12 @@ async def insert_once(collection: AsyncCollection[Document], document: Document)
         with translate_errors():
             found = await collection.find_one({"_id": document["_id"]})
         if found is None:
-            raise Unavailable("MongoDB: what somebody else has stored first cannot be read") from None
+            raise Unavailable("MongoDB: the document exists but cannot be read yet; try again") from None
         return found
     return document
 
 
 async def with_ids(collection: AsyncCollection[Document], codec: Codec[T], ids: Sequence[str]) -> dict[str, T]:
-    """The values with these ids, by id."""
     found = codec.values(collection.find({"_id": {"$in": list(ids)}}, batch_size=BATCH))
     return {value.id: value async for value in found}
 
@@ -250,7 +243,6 @@ async def with_ids(collection: AsyncCollection[Document], codec: Codec[T], ids: 
 async def replace_unchanged(
     collection: AsyncCollection[Document], old: Document, new: Document, *, duplicate: Callable[[], Conflict]
 ) -> bool:
-    """Replace a document; `False` if it has changed since, by `updated_at`."""
     with translate_errors(duplicate=duplicate):
         result = await collection.replace_one({"_id": old["_id"], "updated_at": old["updated_at"]}, new)
     return result.matched_count == 1
@@ -279,7 +271,6 @@ async def forget_some(collection: AsyncCollection[Document], query: Document, li
 
 
 async def forget_all(collection: AsyncCollection[Document], query: Document) -> None:
-    """Delete all documents that match, as `forget_some` does."""
     while await forget_some(collection, query, _FORGOTTEN_AT_ONCE) == _FORGOTTEN_AT_ONCE:
         pass
 

@@ -25,8 +25,6 @@ class FirstUse(Struct, frozen=True):
 
 
 class IdempotencyKeys(Aggregate):
-    """The `idempotency_keys` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._keys = database["idempotency_keys"]
 
@@ -39,7 +37,7 @@ class IdempotencyKeys(Aggregate):
         try:
             found = await self._keys.find_one_and_update(
                 {"_id": used.key, "digest": used.digest},
-                {"$currentDate": {"used_at": True}, "$setOnInsert": {"at": at, "made": made, "whole": used.whole}},
+                {"$currentDate": {"used_at": True}, "$setOnInsert": {"at": at, "made": made}},
                 upsert=True,
                 return_document=ReturnDocument.AFTER,
             )
@@ -55,7 +53,6 @@ class IdempotencyKeys(Aggregate):
         return first
 
     async def recall(self, used: Idempotency) -> FirstUse | None:
-        """The key's first use; `None` if this request did not use it."""
         found = await self._keys.find_one({"_id": used.key})
         return _value(found) if found is not None and _identity(found).is_same(used) else None
 
@@ -63,9 +60,7 @@ class IdempotencyKeys(Aggregate):
         await self._keys.update_one({"_id": key}, {"$set": {"made": made}})
 
     async def replace_made(self, key: str, made: str, *, before: str) -> bool:
-        """Replace `before` by `made`; `False` if `made` has changed since."""
-        # A missing field equals null.
-        query = {"_id": key, "made": {"$in": [before] if before else ["", None]}}
+        query = {"_id": key, "made": before}
         return (await self._keys.update_one(query, {"$set": {"made": made}})).matched_count == 1
 
     async def forget(self, *, before: datetime, limit: int) -> int:
@@ -73,11 +68,11 @@ class IdempotencyKeys(Aggregate):
 
 
 def _identity(document: Document) -> Idempotency:
-    return Idempotency(document["_id"], document["digest"], whole=document.get("whole", ""))
+    return Idempotency(document["_id"], document["digest"])
 
 
 def _value(document: Document) -> FirstUse:
-    return FirstUse(document["at"], document.get("made", ""))
+    return FirstUse(document["at"], document["made"])
 
 
 class Imports(Aggregate):
@@ -95,7 +90,6 @@ class Imports(Aggregate):
         return {document["_id"].partition("/")[2]: document["digest"] for document in found}
 
     async def note(self, kind: str, digests: Mapping[str, str]) -> None:
-        """Store these digests, by id, in place of older ones."""
         documents = [{"_id": f"{kind}/{id}", "digest": digest} for id, digest in digests.items()]
         older = await insert_new(self._imports, documents)
         changes = [ReplaceOne({"_id": documents[position]["_id"]}, documents[position]) for position in older]

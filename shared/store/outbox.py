@@ -27,8 +27,6 @@ _codec = Codec(OwnEvent)
 
 
 class Outbox(Aggregate):
-    """The `outbox` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
         self._events = database[OUTBOX]
@@ -58,7 +56,6 @@ class Outbox(Aggregate):
         await self._events.delete_many({"_id": {"$in": [event.id for event in events]}})
 
     async def find_oldest(self) -> datetime | None:
-        """The time at which the oldest unpublished event was stored."""
         found = await self._events.find({}, {"stored_at": 1}).sort("stored_at", ASCENDING).limit(1).to_list()
         return found[0]["stored_at"] if found else None
 
@@ -72,7 +69,6 @@ class Outbox(Aggregate):
 
 
 def not_taken(now: datetime) -> Document:
-    """The query for events that no fan-out is publishing."""
     return {"taken_until": {"$not": {"$gt": now}}}
 
 

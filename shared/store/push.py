@@ -42,8 +42,7 @@ class Feedbacks(Aggregate):
         await self._positions.update_one({"_id": ""}, {"$setOnInsert": {"position": 0}}, upsert=True)
 
     async def positions(self, partitions: Sequence[str]) -> dict[str, Position]:
-        """The counted position of each partition; a partition without counts is missing. Older versions stored no
-        log."""
+        """The counted position of each partition; a partition without counts is missing."""
         found = self._positions.find({"_id": {"$in": list(partitions)}})
         return {document["_id"]: _position(document) async for document in found}
 
@@ -118,8 +117,6 @@ def _increments(document: Document, new: Mapping[str, int], most: int) -> dict[s
 
 
 class HeldOut(Aggregate):
-    """The `held_out` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._held_out = database["held_out"]
 
@@ -133,8 +130,7 @@ class HeldOut(Aggregate):
 
     async def read(self, batch: Batch) -> list[str]:
         """The users held out by the takes that sent the batch."""
-        # A batch of the first version names no takes: its last owner sent it.
-        keys = [_key(batch.id, take) for take in batch.holders or (batch.owner,)]
+        keys = [_key(batch.id, take) for take in batch.holders]
         found = self._held_out.find({"_id": {"$in": keys}}, {"users": 1})
         return [user async for document in found for user in document["users"]]
 
@@ -143,7 +139,6 @@ class HeldOut(Aggregate):
             await forget_all(self._held_out, {"job_id": job_id})
 
     async def job_ids(self, *, after: str, limit: int) -> list[str]:
-        """The jobs after `after` that hold users out, in order."""
         return await read_values(self._held_out, "job_id", after=after, limit=limit)
 
 

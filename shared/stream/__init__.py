@@ -31,8 +31,6 @@ from shared.domain.errors import CarillonError
 from shared.domain.jobs.batches import Batch, BatchPart
 from shared.stream.reading import Positions, Ranges, Reader
 
-__all__ = ["NO_TOPICS", "Aborted", "Lane", "LateRecords", "Stream", "TopicSpec", "as_spec", "check_keys"]
-
 
 class Aborted(CarillonError):
     """The transaction was certainly rolled back. Borrow another lane for the next attempt.
@@ -74,8 +72,6 @@ class LateRecords(Struct, frozen=True):
 
 
 class Stream(Ranges, Protocol):
-    """Sends exactly once, publishes, delivers users' messages, and reads."""
-
     delivers: bool
     """Whether users have topics here. If false, every message is `Undeliverable`."""
 
@@ -133,11 +129,9 @@ class Stream(Ranges, Protocol):
 
 
 def as_spec(topic: int | TopicSpec) -> TopicSpec:
-    """A bare number of partitions becomes a specification."""
     return topic if isinstance(topic, TopicSpec) else TopicSpec(topic)
 
 
 def check_keys(values: Sequence[bytes], keys: Sequence[bytes] | None) -> None:
-    """Raise `ValueError` if there are keys, but not one per value."""
     if keys is not None and len(keys) != len(values):
         raise ValueError(f"{len(keys)} keys for {len(values)} values")

@@ -15,10 +15,10 @@ import time
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol, Self, TypeVar
+from typing import Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -40,34 +40,10 @@ SELECT position, value FROM records WHERE topic = ? AND position >= ? AND positi
 T = TypeVar("T")
 
 
-class LocalLog(Protocol):
-    """A local log that runs transactions."""
-
-    async def transact(self, work: Callable[[sqlite3.Connection], T]) -> T: ...
-
-
-def find_local_range(
-    log: sqlite3.Connection, topic: str, span: tuple[int, int], id: str, since: datetime | None, until: datetime | None
-) -> LogRange:
-    """See `shared.stream.Stream.find_ranges`. `span` is the topic's first position and its end."""
-    first, end = span
-
-    def find(at: datetime) -> int:
-        places = range(first, end)
-        return first + bisect_left(places, at.timestamp(), key=lambda place: _appended_at(log, topic, place))
-
-    return LogRange(first if since is None else find(since), end if until is None else find(until), id, first)
-
-
 class LocalRangeReader:
-    """See `shared.stream.reading.RangeReader`. `id` reads the id of the log."""
-
-    def __init__(
-        self, stream: LocalLog, ranges: Mapping[str, LogRange], id: Callable[[sqlite3.Connection], str]
-    ) -> None:
+    def __init__(self, stream: "LocalStream", ranges: Mapping[str, LogRange]) -> None:
         self._stream = stream
         self._left = {name: range for name, range in ranges.items() if range.begins < range.ends}
-        self._id = id
 
     async def read(self, wait_seconds: float) -> list[Chunk]:
         """Wait for nothing: each record exists or is gone."""
@@ -79,7 +55,7 @@ class LocalRangeReader:
         return chunks
 
     def _read(self, log: sqlite3.Connection) -> list[Chunk]:
-        id = self._id(log)
+        id = _read_id(log)
         return [_range_chunk(log, name, left, is_there=left.log == id) for name, left in self._left.items()]
 
 
@@ -90,27 +66,17 @@ def _range_chunk(log: sqlite3.Connection, partition: str, left: LogRange, *, is_
     return Chunk(partition, [offset for offset, _ in rows], upto, [value for _, value in rows])
 
 
-def _appended_at(log: sqlite3.Connection, topic: str, position: int) -> float:
-    return float(log.execute(_APPENDED, (topic, position)).fetchone()[0])
-
-
 _SCHEMA = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
-CREATE TABLE IF NOT EXISTS topics (name TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS records (topic TEXT, position INTEGER, value BLOB, PRIMARY KEY (topic, position))
-WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS receipts (batch TEXT PRIMARY KEY, lane TEXT, receipt TEXT, part INTEGER DEFAULT 1,
+CREATE TABLE IF NOT EXISTS topics (name TEXT PRIMARY KEY, keep_seconds REAL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS records (topic TEXT, position INTEGER, value BLOB, appended_at REAL,
+                                    PRIMARY KEY (topic, position)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS receipts (batch TEXT PRIMARY KEY, lane TEXT, receipt TEXT, part INTEGER,
                                      next INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS fenced (lane TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS log (id TEXT PRIMARY KEY) WITHOUT ROWID;
 """
-# Columns that the first version lacked.
-_NEW_COLUMNS = {
-    "receipts": ("part INTEGER DEFAULT 1", "next INTEGER"),
-    "topics": ("keep_seconds REAL",),
-    "records": ("appended_at REAL",),
-}
 # Only the part that follows the last one may be written.
 _NEXT_PART = """
 INSERT INTO receipts (batch, lane, receipt, part, next) VALUES (?, ?, ?, ?, ?)
@@ -135,8 +101,6 @@ _FORGET_AT_ONCE = 500
 
 
 class LocalStream:
-    """The stream in one file."""
-
     delivers = False
 
     def __init__(self, path: Path, *, lanes: int = 4) -> None:
@@ -155,7 +119,8 @@ class LocalStream:
         return cls(Path(path), lanes=lanes)
 
     async def setup(self, topics: Mapping[str, int | TopicSpec]) -> None:
-        kept = [(name, _keep_seconds(spec)) for name, spec in topics.items()]
+        retentions = {name: as_spec(spec).retention for name, spec in topics.items()}
+        kept = [(name, None if kept is None else kept.total_seconds()) for name, kept in retentions.items()]
         await self.transact(lambda log: log.executemany(_MAKE_TOPIC, kept))
 
     async def verify(self, topics: Mapping[str, TopicSpec] = NO_TOPICS) -> None:
@@ -204,14 +169,22 @@ class LocalStream:
         self, topic: str, *, since: datetime | None = None, until: datetime | None = None
     ) -> Mapping[str, LogRange]:
         def find(log: sqlite3.Connection) -> dict[str, LogRange]:
-            spans, id = _read_span(log, topic), _read_id(log)
-            return {name: find_local_range(log, topic, span, id, since, until) for name, span in spans.items()}
+            [(name, (first, end))] = _read_span(log, topic).items()
+
+            def appended_at(place: int) -> float:
+                return float(log.execute(_APPENDED, (topic, place)).fetchone()[0])
+
+            def position(at: datetime) -> int:
+                return first + bisect_left(range(first, end), at.timestamp(), key=appended_at)
+
+            begins, ends = position(since) if since else first, position(until) if until else end
+            return {name: LogRange(begins, ends, _read_id(log), first)}
 
         return await self.transact(find)
 
     @asynccontextmanager
     async def read_ranges(self, ranges: Mapping[str, LogRange]) -> AsyncIterator[LocalRangeReader]:
-        yield LocalRangeReader(self, ranges, _read_id)
+        yield LocalRangeReader(self, ranges)
 
     async def ping(self) -> None:
         await self.transact(lambda log: log.execute("SELECT 1").fetchone())
@@ -237,26 +210,22 @@ class LocalStream:
 
     async def wait_for_append(self, wait_seconds: float) -> None:
         """Return after this process appended records, or after `wait_seconds`."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(wait_seconds), self._appended:
                 await self._appended.wait()
-        except TimeoutError:
-            return
 
     def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._connection is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(self._path, check_same_thread=False, isolation_level="IMMEDIATE")
             self._connection.executescript(_SCHEMA)
-            _add_columns(self._connection)
-            _give_id(self._connection)
+            with self._connection as log:
+                log.execute("INSERT INTO log SELECT ? WHERE NOT EXISTS (SELECT 1 FROM log)", (secrets.token_hex(12),))
         with self._connection as log:
             return work(log)
 
 
 class LocalLane:
-    """See `shared.stream.Lane`."""
-
     def __init__(self, stream: LocalStream) -> None:
         self.id = f"local-{secrets.token_hex(12)}"
         self._stream = stream
@@ -282,8 +251,6 @@ class LocalLane:
 
 
 class LocalReader:
-    """See `shared.stream.Reader`."""
-
     def __init__(self, stream: LocalStream, pattern: str, positions: Positions | None) -> None:
         self._stream = stream
         self._pattern = re.compile(pattern)
@@ -333,27 +300,9 @@ def _read_span(log: sqlite3.Connection, topic: str) -> Mapping[str, tuple[int, i
     return {f"{topic}/0": (0, 0) if last is None else (first, last + 1)}
 
 
-def _add_columns(log: sqlite3.Connection) -> None:
-    for table, columns in _NEW_COLUMNS.items():
-        present = {row[1] for row in log.execute(f"PRAGMA table_info({table})")}
-        for column in columns:
-            if column.split()[0] not in present:
-                log.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
-
-
-def _give_id(log: sqlite3.Connection) -> None:
-    with log:
-        log.execute("INSERT INTO log SELECT ? WHERE NOT EXISTS (SELECT 1 FROM log)", (secrets.token_hex(12),))
-
-
 def _read_id(log: sqlite3.Connection) -> str:
     (id,) = log.execute("SELECT id FROM log").fetchone()
     return str(id)
-
-
-def _keep_seconds(spec: int | TopicSpec) -> float | None:
-    retention = as_spec(spec).retention
-    return None if retention is None else retention.total_seconds()
 
 
 def _append(log: sqlite3.Connection, topic: str, values: Sequence[bytes]) -> None:

@@ -52,8 +52,6 @@ class Reader(Protocol):
 
 
 class RangeReader(Protocol):
-    """Reads ranges of partitions without a group."""
-
     async def read(self, wait_seconds: float) -> list[Chunk]:
         """The next records of unfinished ranges, each partition's in order, after waiting at most `wait_seconds` for
         the first. Returns nothing after all ranges are read.

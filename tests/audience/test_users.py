@@ -16,10 +16,8 @@ pytestmark = pytest.mark.native
 TABLE = "game_apns"
 
 
-async def devices(
-    audience: Audience, table: str, users: list[str], *, zone: str = "", limit: int = DEVICES_AT_ONCE
-) -> list[Row]:
-    found = await audience.read_users(table, users, zone=zone, limit=limit)
+async def devices(audience: Audience, table: str, users: list[str], *, limit: int = DEVICES_AT_ONCE) -> list[Row]:
+    found = await audience.read_users(table, users, limit=limit)
     assert found is not None
     return rows_of(found)
 
@@ -39,14 +37,6 @@ async def test_all_devices_of_the_users_come_in_the_order_of_their_keys(
         (2, "bob", "t2", "en", "-0300"),
         (3, "ann", "t3", "en", "-0300"),
     ]
-
-
-async def test_only_devices_in_the_zone_come(audience: Audience, owner: "asyncpg.Connection[asyncpg.Record]") -> None:
-    await owner.executemany(
-        f"INSERT INTO {TABLE} (user_id, tz, seq_id) VALUES ('ann', $1, $2)", [("-0300", 1), ("+0100", 2), (None, 3)]
-    )
-
-    assert [row[0] for row in await devices(audience, TABLE, ["ann"], zone="-0300")] == [1]
 
 
 async def test_two_spellings_of_one_user_give_a_device_once(
@@ -72,7 +62,7 @@ async def test_more_devices_than_were_asked_for_are_not_read(
 async def test_the_users_of_a_batch_are_looked_up_by_the_index(owner: "asyncpg.Connection[asyncpg.Record]") -> None:
     await owner.execute(f"INSERT INTO {TABLE} (user_id, seq_id) SELECT n::text, n FROM generate_series(1, 200000) n")
     await owner.execute(f"CREATE INDEX ON {TABLE} (user_id); ANALYZE {TABLE}")
-    statement = statements.of_users(read_table(TABLE, await owner.fetch(DESCRIBE, TABLE)), ())
+    statement = statements.of_users(read_table(TABLE, await owner.fetch(DESCRIBE, TABLE)))
     await owner.execute("SET plan_cache_mode = force_custom_plan")
 
     plan = await owner.fetch(f"EXPLAIN {statement}", [str(n) for n in range(0, 200_000, 40)], DEVICES_AT_ONCE)

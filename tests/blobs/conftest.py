@@ -54,7 +54,7 @@ def buckets(stack: Endpoints) -> Iterator[Buckets]:
 
 
 def s3_blobs(buckets: Buckets, *, public_endpoint_url: str = "") -> S3Blobs:
-    return S3Blobs.open(
+    return S3Blobs(
         f"s3://{buckets.default}",
         endpoint_url=buckets.url,
         public_endpoint_url=public_endpoint_url,

@@ -23,7 +23,7 @@ BLOB = File(PATH, len(CONTENT), ETAG)
 
 
 def opened(url: str, timeout_seconds: float = 40.0, silence_seconds: float = 40.0) -> S3Blobs:
-    return S3Blobs.open(
+    return S3Blobs(
         "s3://bucket",
         endpoint_url=url,
         access_key="me",
@@ -247,7 +247,7 @@ async def test_without_credentials_it_says_so_and_looks_again(monkeypatch: pytes
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
     async with (
         answering(lambda _: answer(200, b"", length=5, ETag=ETAG)) as url,
-        closing(S3Blobs.open("s3://bucket", endpoint_url=url)) as blobs,
+        closing(S3Blobs("s3://bucket", endpoint_url=url)) as blobs,
     ):
         with pytest.raises(Unavailable, match="no credentials"):
             await blobs.stat(PATH)
@@ -280,21 +280,21 @@ async def test_after_the_end_nothing_is_asked() -> None:
 @pytest.mark.parametrize("url", ["s3://", "s3://bucket/folder", "s3://b", "s3://bucket?x=1", "s3://a:b@bucket"])
 def test_a_url_that_names_more_or_less_than_a_bucket_is_refused(url: str) -> None:
     with pytest.raises(Invalid):
-        S3Blobs.open(url)
+        S3Blobs(url)
 
 
 def test_half_a_pair_of_keys_is_refused() -> None:
     with pytest.raises(Invalid, match="the other way round"):
-        S3Blobs.open("s3://bucket", access_key="me")
+        S3Blobs("s3://bucket", access_key="me")
     with pytest.raises(Invalid, match="the other way round"):
-        S3Blobs.open("s3://bucket", secret_key="tell-no-one")
+        S3Blobs("s3://bucket", secret_key="tell-no-one")
 
 
 @pytest.mark.parametrize("name", ["endpoint_url", "public_endpoint_url"])
 @pytest.mark.parametrize("url", ["minio:9000", "http://", "http://a b"])
 def test_an_endpoint_that_is_no_url_is_refused(name: str, url: str) -> None:
     with pytest.raises(Invalid, match="host") as caught:
-        S3Blobs.open("s3://bucket", **{name: url})  # type: ignore[arg-type]
+        S3Blobs("s3://bucket", **{name: url})  # type: ignore[arg-type]
     assert caught.value.field == f"blobs.{name}"
 
 

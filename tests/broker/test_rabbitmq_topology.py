@@ -130,6 +130,6 @@ def test_the_strongest_fitting_policy_rules_a_queue() -> None:
 
 def test_a_policy_fits_its_own_queue_only() -> None:
     queue = policy_of("push.batch")
-    assert effective("push.batch", [queue.body()]) == queue.definition
+    assert effective("push.batch", [queue]) == queue["definition"]
     for other in ("push.batch.x", "my.push.batch", "pushXbatch"):
-        assert effective(other, [queue.body()]) == {}
+        assert effective(other, [queue]) == {}

@@ -36,7 +36,7 @@ async def buried(house: House) -> None:
     schedule = made.schedule
     await house.servers.store.dead_letters.add([
         DeadLetter(
-            id=f"{n:05}", namespace=NAMESPACE, key=schedule.key, schedule_id=schedule.id,
+            id=f"{n:05}", death=f"{n:05}", namespace=NAMESPACE, key=schedule.key, schedule_id=schedule.id,
             generation=schedule.generation, due=DIED + timedelta(seconds=n), died_at=DIED + timedelta(seconds=n // 7),
             attempts=3, error="refused",
         )

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from shared.domain.console.processes import ProcessState, RunningProcess
+from shared.domain.documents import VERSION
 from tests.domain.console.test_processes import a_process
 from tests.e2e.house import House, Process
 from tests.waiting import until
@@ -91,3 +92,13 @@ async def test_two_hundred_processes_are_told_apart(house: House) -> None:
     for _ in range(3):
         await asyncio.gather(*(house.servers.store.processes.tell(process) for process in crowd))
     assert [each.id for each in await house.servers.store.processes.list()] == [each.id for each in crowd]
+
+
+async def test_a_process_that_is_too_old_does_not_start(house: House) -> None:
+    meta = house.servers.store._database["meta"]
+    await meta.update_one({"_id": "schema"}, {"$set": {"oldest": VERSION + 1}})
+    for service in ("init", "api", "worker", "scheduler", "feedback", "fanout"):
+        process = await house.spawn(service)
+        assert await process.gone() == 1
+        assert "run a newer release" in process.log
+        assert '"ready"' not in process.log

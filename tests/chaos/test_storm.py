@@ -6,8 +6,6 @@ its own, from the given one on.
 
 import asyncio
 import random
-from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
@@ -33,13 +31,13 @@ async def test_every_promise_is_kept_in_storms(house: House, storm_seconds: floa
         seed += 1
 
 
-async def weather_storm(house: House, seed: int, seconds: float, *, trees: Sequence[Path | None] = (None,)) -> None:
+async def weather_storm(house: House, seed: int, seconds: float) -> None:
     """One storm with all that is asked for in it, and its verdict."""
     print(f"--- a storm of {seconds:.0f} s with --seed={seed}", flush=True)
     await house.devices(DEVICES)
     await declared(house, QUEUE)
     chance = random.Random(seed)
-    fleet = Fleet(house, trees)
+    fleet = Fleet(house)
     troubles = Troubles(fleet, random.Random(chance.random()))
     pushers = Pushers(house, random.Random(chance.random()))
     planners = Planners(house, random.Random(chance.random()))

@@ -13,7 +13,7 @@ from services.embedded.processes import free_port
 from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus, SubscriptionWish
 from shared.domain.bus.wake_ups import FAR_AHEAD
 from shared.flow.bus.upkeep import BusRetention
-from shared.runtime.settings import BusSettings
+from shared.runtime.bus_settings import BusSettings
 from tests.chaos.test_deliver import ENVIRONMENT
 from tests.e2e.house import House, Process
 from tests.e2e.test_over_http import Customer

@@ -120,7 +120,8 @@ async def test_dead_letters_of_schedules_and_of_the_bus_are_one_list(cli: Progra
     of_bus = replace(letter_of(made(key), 1), namespace=namespace, key=key, id=secrets.token_hex(16))
     await house.store._database["bus_dead_letters"].insert_one(letter_codec.document(of_bus))
     of_schedule = DeadLetter(
-        id=f"{key}-1", namespace=namespace, key=key, schedule_id=schedule_id(namespace, key), generation="g",
+        id=f"{key}-1", death=f"{key}-1",
+        namespace=namespace, key=key, schedule_id=schedule_id(namespace, key), generation="g",
         due=NOON, died_at=NOON, attempts=3, error="404 Not Found",
     )  # fmt: skip
     await house.store.dead_letters.add([of_schedule])

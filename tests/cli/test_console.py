@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from services.cli.job_shape import state_of, state_of_group
 from tests.cli.conftest import Program
 from tests.cli.test_hostile import EVIL, answering, assert_harmless, http
 
@@ -34,10 +33,10 @@ MINUTE = {
     "retries": 90, "deadLetters": 1, "requests": 5, "serverErrors": 0, "feedback": 0,
 }  # fmt: skip
 OVERVIEW: dict[str, Any] = {
-    "asOf": AT, "verdict": "well", "signs": [], "unknown": [],
+    "asOf": AT, "verdict": "well", "signs": [], "attention": [], "unknown": [],
     "jobs": {"open": {"running": 2, "paused": 0}, "paused": [], "running": [], "waiting": []},
     "deadLetters": 12, "queues": [QUEUE], "processes": [PROCESS], "partial": False,
-    "minutes": [MINUTE, {"at": AT, "seconds": 60, "recipients": {}}],
+    "minutes": [MINUTE, {"at": AT, "recipients": {}, "messages": {}, "deliveries": {}, "fired": {}}],
 }  # fmt: skip
 BULK: dict[str, Any] = {
     "id": "01a2067d-4597-7b47-9fed-eebfbbc1d068", "act": "job.stop", "filter": {"app": "a"}, "reason": "wrong",
@@ -185,12 +184,6 @@ async def test_after_a_rotation_the_old_secret_is_good_for_nothing(bare: Program
     async with answering(http([token]), http(token), asked=asked) as url:
         await bare.done("tokens", "rotate", "ci", CARILLON_TARGET=url)
     assert body_of(asked[-1]) == {"overlapSeconds": 0}
-
-
-def test_a_job_that_has_not_begun_is_scheduled_in_either_release() -> None:
-    older = {"status": "", "completedAt": 0, "startsAt": 10**20}
-    newer = {"state": "scheduled"}
-    assert state_of(older) == state_of(newer) == state_of_group({"zones": [older, newer]}) == "scheduled"
 
 
 async def test_what_is_drawn_of_them_is_harmless(bare: Program) -> None:

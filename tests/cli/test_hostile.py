@@ -140,7 +140,7 @@ async def test_completion_offers_no_name_that_a_shell_would_obey(bare: Program, 
 async def test_a_question_is_shown_and_not_obeyed_and_the_name_is_typed_as_it_is_shown(bare: Program) -> None:
     counts = {"totalTokens": 1_000_000, "completedTokens": 0}
     zone = {"jobId": NOTHING, "state": "running"} | counts
-    group = {"id": NOTHING, "templateName": EVIL, "zones": [zone]} | counts
+    group = {"id": NOTHING, "name": EVIL, "zones": [zone]} | counts
     words = ("groups", "stop", NOTHING, "--app", NOTHING)
     shown = visible(EVIL)
     async with answering(http(group)) as url:

@@ -535,7 +535,8 @@ async def test_dead_letters(cli: Program, house: House, document: Document) -> N
     await cli.done("schedules", "create", key, "--every", "3600", "--http", "http://example.com/hook")
     letters = [
         DeadLetter(
-            id=f"{key}-{n}", namespace=namespace, key=key, schedule_id=schedule_id(namespace, key), generation="g",
+            id=f"{key}-{n}", death=f"{key}-{n}",
+            namespace=namespace, key=key, schedule_id=schedule_id(namespace, key), generation="g",
             due=EPOCH, died_at=EPOCH, attempts=3, error="404 Not Found",
         )
         for n in range(4)
@@ -580,7 +581,7 @@ async def test_a_dead_letter_has_its_payload_as_it_was_given(cli: Program, house
     given = ("--http", "http://example.com/hook", "--payload", payload)
     await cli.done("schedules", "create", key, "--every", "3600", *given)
     letter = DeadLetter(
-        id=key, namespace=namespace, key=key, schedule_id=schedule_id(namespace, key), generation="g",
+        id=key, death=key, namespace=namespace, key=key, schedule_id=schedule_id(namespace, key), generation="g",
         due=EPOCH, died_at=EPOCH, attempts=3, error="404 Not Found",
     )  # fmt: skip
     await house.store.dead_letters.add([letter])

@@ -20,7 +20,8 @@ async def buried(house: House, key: str, count: int, namespace: str = NAMESPACE)
     at = datetime(2026, 1, 1, tzinfo=UTC)
     letters = [
         DeadLetter(
-            id=f"{key}-{n}", namespace=namespace, key=key, schedule_id=schedule_id(namespace, key), generation="g",
+            id=f"{key}-{n}", death=f"{key}-{n}",
+            namespace=namespace, key=key, schedule_id=schedule_id(namespace, key), generation="g",
             due=at + timedelta(minutes=n), died_at=at + timedelta(hours=1), attempts=10, error="404 Not Found",
         )
         for n in range(count)

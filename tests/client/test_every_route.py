@@ -42,7 +42,6 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.native,
     pytest.mark.usefixtures("each_client"),
-    pytest.mark.filterwarnings("ignore:jobs.create is the new name:DeprecationWarning"),
 ]
 
 # The place of files, which GET /uploadurl tells, recipients' links, which lead to a page, what providers call, the list

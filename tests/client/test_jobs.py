@@ -3,7 +3,6 @@
 import asyncio
 import uuid
 from datetime import datetime, timedelta
-from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -45,19 +44,6 @@ async def test_jobs_are_listed_over_all_pages(client: AsyncCarillon, house: Hous
     assert [job.id async for job in client.jobs.list_all(app_id=app_id, page_size=2)] == newest_first
     assert [job.id async for job in client.jobs.list(app_id, template=["like", "like"])] == [both]
     assert [job.id async for job in client.jobs.list(app_id, template="like")] == newest_first[1:]
-
-
-async def test_old_names_work_and_tell_the_new_ones(client: AsyncCarillon, house: House) -> None:
-    app_id = await house.app_with_template()
-    with pytest.warns(DeprecationWarning, match=r"template=, the new name of templates=") as told:
-        job = PushJob(service="apns", templates=["like"])
-    assert told[0].filename == __file__
-    with pytest.warns(DeprecationWarning, match=r"jobs\.create is the new name"):
-        made = await client.jobs.start(app_id, JOB)
-    for found in (partial(client.jobs.list, app_id), client.jobs.list_all):
-        with pytest.warns(DeprecationWarning, match=r"template=, the new name of templates="):
-            assert made.id in [each.id async for each in found(templates=["like"])]
-    assert job.query() == JOB.query()
 
 
 async def test_a_job_is_paused_resumed_and_stopped(client: AsyncCarillon, house: House) -> None:

@@ -39,7 +39,7 @@ def bucket(owner: BucketOwner) -> str:
 @pytest_asyncio.fixture(loop_scope="module")
 async def with_s3(house: House, stack: Endpoints, bucket: str) -> AsyncIterator[AsyncCarillon]:
     """A client of a deployment whose files lie in S3, which outside has another name."""
-    blobs = S3Blobs.open(
+    blobs = S3Blobs(
         f"s3://{bucket}",
         endpoint_url=stack.s3_url,
         public_endpoint_url=stack.s3_url.replace("127.0.0.1", "localhost"),

@@ -14,9 +14,10 @@ from shared.domain.clock.callbacks import CALL_QUEUE
 from shared.domain.console.bulk_actions import BULK_QUEUE
 from shared.domain.jobs.jobs import BATCH_QUEUE, FINISH_QUEUE, MAIL_QUEUE, SPLIT_QUEUE
 from shared.domain.messages.singles import MESSAGE_QUEUE, SINGLE_QUEUE
+from shared.runtime.bus_settings import BusSettings
 from shared.runtime.configuration import load
 from shared.runtime.metrics import REGISTRY
-from shared.runtime.settings import BusSettings, FeedbackSettings
+from shared.runtime.settings import FeedbackSettings
 from tests.deploy.manifests import SERVICES, Object
 from tests.deploy.rendering import BY_CPU, Combination, Renderings, all_combinations
 from tests.deploy.test_kustomize import of_kind, passwords

@@ -46,7 +46,7 @@ def test_every_command_exists() -> None:
 
 
 def test_the_pages_that_are_probed_exist() -> None:
-    assert {"/livez", "/readyz", "/metrics"} <= set(pages(ProcessHealth()).paths)
+    assert {"/livez", "/readyz", "/metrics"} <= set(pages(ProcessHealth())._pages)
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -33,9 +33,6 @@ from shared.runtime.configuration import load
 from tests.e2e.forked import Forked, fork
 from tests.waiting import SECONDS, until
 
-_NEW_SETTINGS = "CARILLON_BUS_"
-"""What the last release does not know, and so does not start with."""
-
 
 class Process:
     """One of Carillon's processes, with its log in a file."""
@@ -119,7 +116,7 @@ class House:
         self.topic = f"push-{self.app}_apns-massive"
 
     async def start(self, service: str, tree: Path | None = None, /, *, fault: str = "", **environment: str) -> Process:
-        """Start a process, armed with faults; returns when it is ready. `tree` holds the files of another version."""
+        """Start a process, armed with faults; returns when it is ready. `tree` holds the files of another release."""
         process = await self.spawn(service, tree, fault=fault, **environment)
         await process.ready()
         return process
@@ -128,7 +125,7 @@ class House:
         number = next(self._numbers)
         log, faults = self.folder / f"{service}-{number}.log", self.folder / f"{service}-{number}.faults"
         armed = {"CARILLON_FAULT": fault, "CARILLON_FAULT_FILE": str(faults)}
-        child = await self._child(service, {**os.environ, **self._known_to(tree), **armed, **environment}, log, tree)
+        child = await self._child(service, {**os.environ, **self.environment, **armed, **environment}, log, tree)
         process = Process(child, log, faults)
         self._processes.append(process)
         return process
@@ -151,14 +148,6 @@ class House:
         client: pymongo.MongoClient[dict[str, Any]]
         with pymongo.MongoClient(self.environment["CARILLON_STORE_URL"], timeoutMS=SECONDS * 1_000) as client:
             client.admin.command("killAllSessions", [])
-
-    def _known_to(self, tree: Path | None) -> dict[str, str]:
-        """The environment, for this version or for another one."""
-        return {
-            name: value
-            for name, value in self.environment.items()
-            if tree is None or not name.startswith(_NEW_SETTINGS)
-        }
 
     async def _child(
         self, service: str, environment: dict[str, str], log: Path, tree: Path | None

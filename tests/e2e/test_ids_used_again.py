@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from shared.domain.jobs.jobs import JobStatus
 from shared.flow.jobs.moves import fresh_incarnation, start_of
-from shared.stream.kafka.ledger import group_of
 from tests.e2e.house import House
 from tests.e2e.test_over_http import Customer, an_app, customer, is_completed
 from tests.waiting import until
@@ -119,14 +118,6 @@ async def test_a_planner_of_the_earlier_job_that_wakes_up_late_changes_nothing(h
 
     assert job.totals is not None
     assert (job.status, job.totals.sent) == (JobStatus.COMPLETED, 2_000)
-
-
-def test_the_markers_of_a_job_without_an_incarnation_stay_where_they_are(house: House) -> None:
-    """A job of the first version may be running when its workers are replaced."""
-    job = house.job()
-    old = replace(job, incarnation="")
-    assert group_of(old.key) == f"carillon.job.{old.id}"
-    assert group_of(job.key) == f"carillon.job.{job.id}.{job.incarnation}"
 
 
 async def test_an_id_is_a_jobs_or_a_groups(house: House, customer: Customer) -> None:

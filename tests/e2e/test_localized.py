@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from shared.domain.audience.zones import REST, starts, zone_starts, zones
 from shared.domain.jobs.groups import Group, make_group
@@ -29,13 +28,12 @@ async def spread(house: House, devices: int) -> None:
     await house.change_devices(UNREADABLE)
 
 
-async def a_group(house: House, *, starts_at: int | None = None, earlier: bool = False, **fields: Any) -> Group:
-    """A localized push whose zones have all begun, or whose starts are given; as an earlier version made it, if so."""
+async def a_group(house: House, *, starts_at: int | None = None, **fields: Any) -> Group:
+    """A localized push whose zones have all begun, or whose starts are given."""
     now = house.servers.clock.now_ns()
     # Two days back: even a day later has passed everywhere, and begins at once.
     job = house.job(starts_at=starts_at or now - 3 * 86_400 * SECOND, localized=True, **fields)
     made = make_group(job, zone_starts(job.starts_at, now, "", published_sign=False))
-    made = replace(made, job=replace(made.job, offsets=())) if earlier else made
     group, fresh = await house.groups.start(made)
     assert fresh
     return group
@@ -46,14 +44,12 @@ async def all_closed(house: House, group: Group) -> list[Any]:
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("earlier", and_rarely(True, rarely=(False,)), ids=["of_an_earlier_version", "divided"])
-async def test_every_user_is_sent_to_once_by_the_job_of_their_zone(house: House, earlier: bool) -> None:
+async def test_every_user_is_sent_to_once_by_the_job_of_their_zone(house: House) -> None:
     await spread(house, 2_000)
     await house.start("scheduler")
     await house.start("worker")
-    group = await a_group(house, earlier=earlier)
+    group = await a_group(house)
     jobs = await all_closed(house, group)
-    assert {job.divided for job in jobs} == {not earlier}
     assert {job.status for job in jobs} == {JobStatus.COMPLETED}
     assert {job.zone for job in jobs} == set(zones())
     per_device = await house.sent_per_device(2_000)
@@ -92,16 +88,15 @@ async def test_each_device_gets_one_record_with_the_zone_that_its_text_means(hou
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("earlier", and_rarely(False, rarely=(True,)), ids=["divided", "of_an_earlier_version"])
-async def test_a_file_is_cut_once_and_each_zone_sends_to_its_own(house: House, earlier: bool) -> None:
+async def test_a_file_is_cut_once_and_each_zone_sends_to_its_own(house: House) -> None:
     await spread(house, 3_000)
     await house.start("scheduler")
     await house.start("worker")
     content = b"id\n" + b"".join(b"u%d\n" % number for number in range(1, 2_501)) + b"nobody\n"
-    group = await a_group(house, earlier=earlier, csv_path=await house.file(content))
+    group = await a_group(house, csv_path=await house.file(content))
     jobs = await all_closed(house, group)
     assert {job.status for job in jobs} == {JobStatus.COMPLETED}
-    assert {job.plan.end for job in jobs} == ({3} if earlier else {1})
+    assert {job.plan.end for job in jobs} == {1}
     assert all(job.totals.planned == job.totals.sent for job in jobs)
     assert sum(job.totals.sent for job in jobs) == 2_500
     assert {job.zone: job.totals.unknown for job in jobs if job.totals.unknown} == {REST: 1}

@@ -7,9 +7,9 @@ import pytest
 from aiohttp import web
 
 from shared.domain.errors import Invalid
-from shared.outgoing import Blocked, OwnApi, Unreachable
+from shared.outgoing import Blocked, Unreachable
 from shared.outgoing.client import GuardedResolver, HttpOutgoing, system_lookup
-from shared.outgoing.guard import Guard, Lookup, NameLookups
+from shared.outgoing.guard import Guard, Lookup, NameLookups, OwnApi
 from tests.outgoing.receiver import ALLOWED, INTERNET, PRIVATE, Receiver, a_call, calling, receiving
 
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 from shared.domain.jobs.mails import Letter
 from shared.outgoing import Outgoing
 from shared.providers.mail import Mail
-from shared.runtime.settings import MailSettings, TlsSettings
+from shared.runtime.server_settings import MailSettings, TlsSettings
 from tests.outgoing.receiver import INTERNET, Receiver, calling, receiving, serving_tls
 
 SENDER = ("Carillon Ünlimited", "carillon@example.com")

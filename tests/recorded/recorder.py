@@ -63,7 +63,7 @@ class Placeholders:
 
     def _number(self, kind: str, value: str) -> str:
         if kind == "hex":
-            if value.isdigit() and (len(value) == 19 or value.startswith(("252", "59", "6"))):
+            if value.isdigit() and value.startswith("25246"):  # microseconds of the recorder's clock
                 return value
             kind = f"hex{len(value)}"
         if not self._numbered:

@@ -9,6 +9,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord
 from shared.domain.audience.audiences import KeyRange
 from shared.domain.clock.callbacks import TopicMessage
 from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus, Receipt
+from shared.runtime.server_settings import StreamSettings
 from shared.stream.kafka import KafkaStream
 from shared.stream.kafka.servers import KafkaServers
 from tests.recorded.recorder import Placeholders, check, show
@@ -23,7 +24,7 @@ RECORD = b'{"DeviceToken":"t1","Payload":{"aps":{"alert":"Hi"}},"push_expiry":0}
 
 @pytest.fixture
 async def kafka(stack: Endpoints) -> AsyncIterator[KafkaStream]:
-    stream = KafkaStream(KafkaServers(stack.kafka_servers), request_timeout_seconds=30)
+    stream = KafkaStream(KafkaServers(stack.kafka_servers), StreamSettings(request_timeout_seconds=30))
     yield stream
     await stream.close()
 

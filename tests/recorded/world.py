@@ -23,8 +23,8 @@ from shared.blobs.files import FolderBlobs
 from shared.domain import tasks
 from shared.domain.clock.callbacks import Outcome, QueueMessage, TopicMessage
 from shared.flow.console import overview
-from shared.outgoing import OwnApi
 from shared.outgoing.client import HttpOutgoing
+from shared.outgoing.guard import OwnApi
 from shared.providers.mail import Mail
 from shared.runtime.configuration import load
 from shared.store import Store

@@ -13,17 +13,8 @@ from msgspec import Meta
 
 from shared.runtime.configuration import Misconfigured, describe, list_settings, load
 from shared.runtime.private import without_secrets
-from shared.runtime.server_settings import MAIL_URL
-from shared.runtime.settings import (
-    ApiSettings,
-    BlobSettings,
-    CallbackSettings,
-    FeedbackSettings,
-    MailSettings,
-    SchedulerSettings,
-    Settings,
-    StoreSettings,
-)
+from shared.runtime.server_settings import MAIL_URL, BlobSettings, MailSettings, StoreSettings
+from shared.runtime.settings import ApiSettings, CallbackSettings, FeedbackSettings, SchedulerSettings, Settings
 from shared.secrets import read_keys
 
 HINTS = {name: get_type_hints(type(section), include_extras=True) for name, section in Settings().sections().items()}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from shared.domain.errors import Unavailable
-from shared.runtime.late import Late
+from shared.runtime.cached import Late
 
 
 class Thing:

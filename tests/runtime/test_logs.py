@@ -11,7 +11,8 @@ import pytest
 import structlog
 
 from shared.runtime import logs
-from shared.runtime.settings import BlobSettings, LogSettings
+from shared.runtime.server_settings import BlobSettings
+from shared.runtime.settings import LogSettings
 
 
 @pytest.fixture

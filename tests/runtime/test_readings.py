@@ -1,5 +1,6 @@
 """What metrics say without Prometheus."""
 
+import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from shared.runtime import readings
@@ -37,3 +38,18 @@ def test_a_gauge_is_read_by_its_name() -> None:
     finally:
         TASKS_IN_HAND.remove("a queue")
         TASKS_IN_HAND.remove("another queue")
+
+
+def test_the_oldest_are_shown_first_and_gone_when_done() -> None:
+    before = readings.held_count()
+    with readings.hold("push.batch", "a"), readings.hold("push.split", "b"):
+        assert readings.held_count() == before + 2
+        assert [(held.what, held.id) for held in readings.oldest(100)][-2:] == [
+            ("push.batch", "a"),
+            ("push.split", "b"),
+        ]
+        assert readings.oldest(100)[-1].seconds >= 0
+        assert len(readings.oldest(1)) == 1
+    with pytest.raises(ValueError, match="ends"), readings.hold("push.batch", "c"):
+        raise ValueError("ends")
+    assert readings.held_count() == before

@@ -17,6 +17,7 @@ from shared.broker.rabbitmq import RabbitBroker
 from shared.domain.errors import Invalid, Unavailable
 from shared.runtime.server_settings import NO_FILES, TlsSettings
 from shared.stream.kafka import KafkaStream
+from shared.stream.kafka.servers import KafkaServers
 from tests.conftest import _manage
 from tests.secure import rights
 from tests.secure.place import OLDER_LOGIN, Secure
@@ -45,7 +46,7 @@ def identified() -> TlsSettings:
 
 @asynccontextmanager
 async def kafka(url: str, tls: TlsSettings) -> AsyncIterator[KafkaStream]:
-    stream = KafkaStream.open(url, tls=tls, request_timeout_seconds=10)
+    stream = KafkaStream(KafkaServers.read(url, tls))
     try:
         yield stream
     finally:

@@ -207,6 +207,7 @@ class Town:
             "died_at": stored["created_at"],
             "attempts": 5,
             "error": tenant.mark,
+            "death": tenant.ids["letterId"],
         }
         self.database.database["dead_letters"].insert_one(letter)
 

@@ -19,7 +19,6 @@ from services.cli import main
 from services.cli.root import NOUNS
 from services.embedded.processes import free_port
 from shared.runtime.configuration import load
-from shared.store import Store
 from tests.stack import Endpoints
 from tests.waiting import until
 
@@ -180,10 +179,6 @@ async def test_init_all_and_seed_work_on_servers_that_the_settings_name(
     for _ in range(2):
         done = await ended(environment, "init")
         assert (done.returncode, done.stdout) == (0, "Everything is in place.\n"), done.stderr
-    await two_apps_of_one_name(mongo_database)
-    done = await ended(environment, "init")
-    assert (done.returncode, done.stdout) == (0, "Everything is in place.\n"), done.stderr
-    assert "2 apps are called Alpha, but for case: app-1, app-2." in done.stderr
     log = tmp_path / "all.log"
     with log.open("wb") as output:
         running = subprocess.Popen(
@@ -203,17 +198,6 @@ async def test_init_all_and_seed_work_on_servers_that_the_settings_name(
         assert await asyncio.to_thread(running.wait, 40) == 0, log.read_text()
     finally:
         running.kill()
-
-
-async def two_apps_of_one_name(mongo_database: str) -> None:
-    """As a version stored them that let names clash."""
-    store = Store.open(mongo_database)
-    common = {"created_by": "a@example.com", "created_at": 1, "updated_at": 1}
-    await store.apps._apps.insert_many(
-        {"_id": f"app-{number}", "name": name, "bundle_id": f"com.example.{name}", **common}
-        for number, name in ((1, "Alpha"), (2, "alpha"))
-    )
-    await store.close()
 
 
 def sent_of(url: str) -> int:

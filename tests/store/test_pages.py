@@ -90,7 +90,8 @@ async def test_users_who_may_use_all_there_is_are_listed(store: Store) -> None:
 async def test_dead_letters_are_listed_to_the_end(store: Store) -> None:
     letters = [
         DeadLetter(
-            id=f"{number:04}", namespace="ns", key="k", schedule_id="s", generation="g", due=NOW, died_at=NOW,
+            id=f"{number:04}", death=f"{number:04}",
+            namespace="ns", key="k", schedule_id="s", generation="g", due=NOW, died_at=NOW,
             attempts=1, error="e" * 4_000,
         )
         for number in range(1_100)

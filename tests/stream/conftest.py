@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from shared.runtime.server_settings import StreamSettings
 from shared.stream import Stream
 from shared.stream.kafka import KafkaStream
 from shared.stream.kafka.servers import KafkaServers
@@ -26,7 +27,7 @@ def open_stream(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStream:
         server = Kafka()
         return lambda: ModelStream(server)
     servers = request.getfixturevalue("stack").kafka_servers
-    return lambda: KafkaStream(KafkaServers(servers), compression="zstd", request_timeout_seconds=30)
+    return lambda: KafkaStream(KafkaServers(servers), StreamSettings(compression="zstd", request_timeout_seconds=30))
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from aiokafka.structs import ConsumerRecord
 
 from shared.domain.clock.callbacks import Outcome, TopicMessage, Undeliverable
 from shared.domain.errors import Unavailable
+from shared.runtime.server_settings import StreamSettings
 from shared.stream.kafka import KafkaStream
 from shared.stream.kafka.servers import KafkaServers
 from tests import stack as native
@@ -37,7 +38,7 @@ JAVA_MURMUR2 = {
 
 @pytest.fixture
 async def kafka(stack: Endpoints) -> AsyncIterator[KafkaStream]:
-    stream = KafkaStream(KafkaServers(stack.kafka_servers), request_timeout_seconds=15)
+    stream = KafkaStream(KafkaServers(stack.kafka_servers), StreamSettings(request_timeout_seconds=15))
     yield stream
     await stream.close()
 
@@ -223,7 +224,7 @@ def frozen_kafka() -> Iterator[None]:
 @pytest.mark.alone
 @pytest.mark.kills_servers
 async def test_a_frozen_kafka_is_given_up_at_the_deadline_and_for_good(stack: Endpoints, topic: str) -> None:
-    stream = KafkaStream(KafkaServers(stack.kafka_servers), request_timeout_seconds=1)
+    stream = KafkaStream(KafkaServers(stack.kafka_servers), StreamSettings(request_timeout_seconds=1))
     assert await stream.deliver([a_message(topic, number) for number in range(100)]) == [None] * 100
     with frozen_kafka():
         started = perf_counter()
@@ -243,6 +244,6 @@ async def test_a_frozen_kafka_is_given_up_at_the_deadline_and_for_good(stack: En
 
 
 async def test_no_kafka_at_all() -> None:
-    stream = KafkaStream(KafkaServers("127.0.0.1:1"), request_timeout_seconds=1)
+    stream = KafkaStream(KafkaServers("127.0.0.1:1"), StreamSettings(request_timeout_seconds=1))
     assert kinds(await stream.deliver([a_message("t"), a_message("t")])) == [Unavailable, Unavailable]
     await stream.close()

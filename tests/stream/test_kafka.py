@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from shared.domain.errors import LaneLost, Unavailable
 from shared.runtime import faults
+from shared.runtime.server_settings import StreamSettings
 from shared.stream import Aborted
 from shared.stream.kafka import KafkaStream
 from shared.stream.kafka.servers import KafkaServers
@@ -26,9 +27,8 @@ pytestmark = pytest.mark.native
 async def kafka(stack: Endpoints, request: pytest.FixtureRequest):  # type: ignore[no-untyped-def]
     """A parameter is the seconds of a request."""
     seconds = getattr(request, "param", 30)
-    stream = KafkaStream(
-        KafkaServers(stack.kafka_servers), transaction_timeout_seconds=seconds + 1, request_timeout_seconds=seconds
-    )
+    settings = StreamSettings(transaction_timeout_seconds=seconds + 1, request_timeout_seconds=seconds)
+    stream = KafkaStream(KafkaServers(stack.kafka_servers), settings)
     await stream.setup({})
     yield stream
     await stream.close()
@@ -117,7 +117,9 @@ async def test_a_marker_beyond_the_batch_is_no_answer(kafka: KafkaStream, small_
 
 
 async def test_a_cluster_without_its_ledger_is_not_used(stack: Endpoints) -> None:
-    stream = KafkaStream(KafkaServers(stack.kafka_servers), ledger_topic=f"ledger-{secrets.token_hex(4)}")
+    stream = KafkaStream(
+        KafkaServers(stack.kafka_servers), StreamSettings(ledger_topic=f"ledger-{secrets.token_hex(4)}")
+    )
     with pytest.raises(Unavailable, match="carillon init"):
         await stream.verify()
     await stream.setup({})
@@ -126,7 +128,7 @@ async def test_a_cluster_without_its_ledger_is_not_used(stack: Endpoints) -> Non
 
 
 async def test_a_real_broker_tells_how_long_it_keeps_markers(stack: Endpoints) -> None:
-    stream = KafkaStream(KafkaServers(stack.kafka_servers), marker_retention_days=7.5)
+    stream = KafkaStream(KafkaServers(stack.kafka_servers), StreamSettings(marker_retention_days=7.5))
     await stream.setup({})
     with pytest.raises(Unavailable, match=r"10080 minutes \(offsets.retention.minutes\)"):
         await stream.verify()
@@ -151,7 +153,7 @@ async def test_topics_of_a_real_broker_are_looked_at(
 
 
 async def test_a_cluster_that_is_away_is_unavailable_and_nothing_hangs() -> None:
-    stream = KafkaStream(KafkaServers("127.0.0.1:1"), request_timeout_seconds=1)
+    stream = KafkaStream(KafkaServers("127.0.0.1:1"), StreamSettings(request_timeout_seconds=1))
     with pytest.raises(Unavailable):
         await stream.ping()
     with pytest.raises(Unavailable):
@@ -165,11 +167,11 @@ async def test_a_cluster_that_is_away_is_unavailable_and_nothing_hangs() -> None
 
 
 async def test_many_who_try_a_transaction_at_once(kafka: KafkaStream) -> None:
-    trying = (kafka.try_transaction(ledger_topic="carillon.ledger", timeout_seconds=40) for _ in range(8))
+    trying = (kafka.inspection.try_transaction(40) for _ in range(8))
     await asyncio.gather(*trying)
 
 
 async def test_a_transaction_that_the_broker_refuses(kafka: KafkaStream) -> None:
     # Longer than the broker's transaction.max.timeout.ms, 15 minutes.
     with pytest.raises(Unavailable, match=r"Invalid(Txn|Transaction)Timeout"):
-        await kafka.try_transaction(ledger_topic="carillon.ledger", timeout_seconds=1_000)
+        await kafka.inspection.try_transaction(1_000)

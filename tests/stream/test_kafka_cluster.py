@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from shared.domain.errors import Unavailable
+from shared.runtime.server_settings import StreamSettings
 from shared.stream import TopicSpec
 from shared.stream.kafka.cluster import Cluster, close, topic_configs
 from shared.stream.kafka.ledger import Ledger
@@ -53,15 +54,8 @@ async def frozen() -> AsyncIterator[Frozen]:
 
 
 def a_cluster(servers: str, *, timeout_seconds: float = 30.0) -> Cluster:
-    return Cluster(
-        KafkaServers(servers),
-        client_id="test",
-        ledger=("ledger", 64),
-        push_topics="push-.+",
-        replication_factor=1,
-        marker_retention_days=7,
-        timeout_seconds=timeout_seconds,
-    )
+    settings = StreamSettings(ledger_topic="ledger", request_timeout_seconds=timeout_seconds)
+    return Cluster(KafkaServers(servers), settings, client_id="test", push_topics="push-.+")
 
 
 def _ping(servers: str) -> Any:
@@ -73,7 +67,9 @@ def _setup(servers: str) -> Any:
 
 
 def _receipt(servers: str) -> Any:
-    ledger = Ledger(KafkaServers(servers), client_id="test", topic="ledger", timeout_seconds=1.0)
+    ledger = Ledger(
+        KafkaServers(servers), StreamSettings(ledger_topic="ledger", request_timeout_seconds=1.0), client_id="test"
+    )
     return ledger.part(replace(a_batch(), owner="somebody"))
 
 

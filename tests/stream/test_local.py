@@ -56,24 +56,6 @@ async def test_a_file_keeps_its_id_and_another_one_in_its_place_has_another(tmp_
     assert ids[0] == ids[1] != ids[2]
 
 
-async def test_a_file_of_the_first_version_is_read_on(tmp_path: Path) -> None:
-    path = tmp_path / "stream.db"
-    with sqlite3.connect(path) as log:
-        log.execute("CREATE TABLE topics (name TEXT PRIMARY KEY) WITHOUT ROWID")
-        log.execute(
-            "CREATE TABLE records (topic TEXT, position INTEGER, value BLOB, PRIMARY KEY (topic, position)) "
-            "WITHOUT ROWID"
-        )
-        log.execute("INSERT INTO topics VALUES ('t')")
-        log.execute("INSERT INTO records VALUES ('t', 0, ?)", (OF_THE_PAST,))
-    log.close()
-    async with opened(path, timedelta(hours=1)) as stream:
-        await stream.publish("t", [OF_TODAY])
-        id, found = await read(stream)
-    assert id
-    assert found == [(0, OF_THE_PAST), (1, OF_TODAY)]
-
-
 async def test_what_is_older_than_the_topic_keeps_goes_at_the_next_append(tmp_path: Path) -> None:
     path = tmp_path / "stream.db"
     async with opened(path, timedelta(hours=1)) as stream:

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.errors import Unavailable
+from shared.runtime.server_settings import StreamSettings
 from shared.stream import LateRecords, TopicSpec
 from shared.stream.kafka import KafkaStream
 from shared.stream.kafka.publisher import partitions_of
@@ -48,7 +49,9 @@ def test_many_keys_go_where_the_drivers_partitioner_puts_each(keys: list[bytes],
 
 @pytest.fixture
 async def kafka(stack: Endpoints):  # type: ignore[no-untyped-def]
-    stream = KafkaStream(KafkaServers(stack.kafka_servers), request_timeout_seconds=40, compression="zstd")
+    stream = KafkaStream(
+        KafkaServers(stack.kafka_servers), StreamSettings(request_timeout_seconds=40, compression="zstd")
+    )
     yield stream
     await stream.close()
 

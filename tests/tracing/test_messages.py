@@ -12,7 +12,7 @@ from shared.domain.clock.callbacks import HttpCallback, KafkaCallback, RabbitCal
 from shared.domain.clock.occurrences import Occurrence, once, retry_entry
 from shared.domain.clock.schedules import Definition, Schedule
 from shared.runtime import tracing
-from shared.runtime.settings import TracingSettings
+from shared.runtime.server_settings import TracingSettings
 from tests.tracing.collector import Collector
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)

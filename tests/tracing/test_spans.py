@@ -12,7 +12,7 @@ from shared.domain.errors import Invalid
 from shared.runtime import tracing
 from shared.runtime.cached import Coalescer
 from shared.runtime.measured import measure_calls
-from shared.runtime.settings import TracingSettings
+from shared.runtime.server_settings import TracingSettings
 from tests.tracing.collector import NO_PARENT, Collector
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

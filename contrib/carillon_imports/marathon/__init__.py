@@ -16,8 +16,8 @@ from typing import TypeVar
 from carillon_imports.carry import Carrier, ImportedKind, ImportOptions
 from carillon_imports.marathon.jobs import JobsKind, Starts
 from carillon_imports.marathon.kinds import AppsKind, Names, TemplatesKind, UsersKind
-from carillon_imports.marathon.source import Marathon, Row, open_source
-from carillon_imports.report import ImportTally, Show, display
+from carillon_imports.marathon.source import Row, open_source
+from carillon_imports.report import ImportTally, display
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
 from shared.domain.instants import ns
@@ -30,38 +30,22 @@ T = TypeVar("T", bound=Identified)
 
 
 async def bring(source: str, servers: Servers, *, options: ImportOptions, scheduled: bool = False) -> ImportTally:
-    """Import the Marathon database at this URL; with `scheduled`, jobs that wait for their start there will start here.
-
-    Raises:
-        Invalid: it cannot be read, or is no Marathon database.
-        Unavailable: a server is away. Things brought before stay, and the next import continues.
-    """
+    """Import the Marathon database at this URL; with `scheduled`, jobs that wait for their start there will start
+    here."""
     async with open_source(source, servers.settings.tls) as marathon:
         if not options.dry_run:
             await servers.store.setup()
         tally = ImportTally(options.record)
+        store, names, now_ns = servers.store, Names(), ns(await servers.time.now())
+        flow = Rooms(servers).jobs.flow
+        starts = Starts(store, servers.audience, flow, now_ns=now_ns, look_for_templates=not options.dry_run)
         with display(await marathon.counts()) as show:
-            await _carry(marathon, servers, options, tally, show, scheduled=scheduled)
+
+            async def carry(kind: ImportedKind[R, T], pages: AsyncIterator[list[R]]) -> None:
+                await Carrier(kind, store.imports, tally, dry_run=options.dry_run).carry(pages, show)
+
+            await carry(AppsKind(store, names), marathon.apps())
+            await carry(UsersKind(store), marathon.users())
+            await carry(TemplatesKind(store, names), marathon.templates())
+            await carry(JobsKind(store, names, starts, now_ns=now_ns, scheduled=scheduled), marathon.jobs())
     return tally
-
-
-async def _carry(
-    marathon: Marathon,
-    servers: Servers,
-    options: ImportOptions,
-    tally: ImportTally,
-    show: Show,
-    *,
-    scheduled: bool,
-) -> None:
-    store, names, now_ns = servers.store, Names(), ns(await servers.time.now())
-    flow = Rooms(servers).jobs.flow
-    starts = Starts(store, servers.audience, flow, now_ns=now_ns, look_for_templates=not options.dry_run)
-
-    async def carry(kind: ImportedKind[R, T], pages: AsyncIterator[list[R]]) -> None:
-        await Carrier(kind, store.imports, tally, dry_run=options.dry_run).carry(pages, show)
-
-    await carry(AppsKind(store, names), marathon.apps())
-    await carry(UsersKind(store), marathon.users())
-    await carry(TemplatesKind(store, names), marathon.templates())
-    await carry(JobsKind(store, names, starts, now_ns=now_ns, scheduled=scheduled), marathon.jobs())

@@ -60,12 +60,7 @@ def past_standing(row: JobRow, now_ns: int) -> PastStanding:
 
 
 def read_job(row: JobRow, app_name: str, *, now_ns: int, scheduled: bool) -> Job:
-    """The job: closed, or with `scheduled` waiting for its start.
-
-    Raises:
-        Conflict: it has not ended; the reason contains advice.
-        Invalid: a field cannot be stored here.
-    """
+    """The job: closed, or with `scheduled` waiting for its start. Raises `Conflict` with advice if it has not ended."""
     stands = past_standing(row, now_ns)
     match stands:
         case PastStanding.COMPLETED:
@@ -106,11 +101,13 @@ def _past(row: JobRow, app_name: str, status: JobStatus, *, failure: str = "") -
 def _job(row: JobRow, app_name: str, *, status: JobStatus, **more: Any) -> Job:
     if not 0 <= row.control_group < 1:
         raise Invalid("invalid controlGroup: it must be at least 0 and less than 1", field="controlGroup")
+    if row.service not in SERVICES:
+        raise Invalid("invalid service: none of ours", field="service", value=row.service)
     return Job(
         id=row.id,
         app_id=row.app_id,
         app_name=app_name,
-        service=_service(row.service),
+        service=row.service,
         template_names=tuple(row.template_name.split(",")),
         created_by=row.created_by,
         group_id=row.job_group_id,
@@ -128,12 +125,6 @@ def _job(row: JobRow, app_name: str, *, status: JobStatus, **more: Any) -> Job:
         updated_at=row.updated_at,
         **more,
     )
-
-
-def _service(name: str) -> str:
-    if name not in SERVICES:
-        raise Invalid("invalid service: none of ours", field="service", value=name)
-    return name
 
 
 def _checked_json(field: str, text: str | None) -> dict[str, Any]:
@@ -161,8 +152,6 @@ def _feedbacks(row: JobRow) -> dict[str, int]:
 
 
 class Starts:
-    """Checks and starts jobs whose start lies ahead."""
-
     def __init__(
         self, store: Store, audience: Audience, flow: JobFlow, *, now_ns: int, look_for_templates: bool
     ) -> None:
@@ -189,8 +178,6 @@ class Starts:
 
 
 class JobsKind(ImportedKind[JobRow, Job]):
-    """Imports jobs."""
-
     name = "jobs"
     left_out = ("feedbacks", "changed_at", "app_name")  # both sides count feedback; an app's new name changes no job
 

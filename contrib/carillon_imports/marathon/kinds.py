@@ -17,26 +17,6 @@ from shared.store import Store
 _UNREADABLE = (msgspec.DecodeError, RecursionError)
 
 
-def read_app(row: AppRow) -> App:
-    """The app. Raises `Invalid` if its name or bundle id breaks a rule."""
-    check_app(row.name, row.bundle_id)
-    return App(**asdict(row))
-
-
-def read_user(row: UserRow) -> User:
-    """The user. Raises `Invalid` if the address is malformed."""
-    check_email(row.email)
-    return User(**asdict(row))
-
-
-def read_template(row: TemplateRow) -> Template:
-    """The template, with tags of any name, which its jobs fill. Raises `Invalid` if the API would refuse it for another
-    reason."""
-    body, defaults = read_json("body", row.body), read_json("defaults", row.defaults)
-    check_template(name=row.name, locale=row.locale, body=body, defaults=defaults, lenient=True)
-    return Template(**(asdict(row) | {"body": body, "defaults": defaults}))
-
-
 def read_json(field: str, text: str | None) -> dict[str, Any]:
     """A field with a JSON object; `None` means that it was too large to be read. Raises `Invalid` for this, or if it is
     no object."""
@@ -78,8 +58,6 @@ class Names:
 
 
 class AppsKind(ImportedKind[AppRow, App]):
-    """Imports apps."""
-
     name = "apps"
 
     def __init__(self, store: Store, names: Names) -> None:
@@ -90,7 +68,8 @@ class AppsKind(ImportedKind[AppRow, App]):
         return row.name
 
     def read(self, row: AppRow) -> App:
-        return read_app(row)
+        check_app(row.name, row.bundle_id)
+        return App(**asdict(row))
 
     async def here(self, ids: Sequence[str]) -> dict[str, App]:
         return await self._apps.with_ids(ids)
@@ -119,8 +98,6 @@ class AppsKind(ImportedKind[AppRow, App]):
 
 
 class UsersKind(ImportedKind[UserRow, User]):
-    """Imports users."""
-
     name = "users"
 
     def __init__(self, store: Store) -> None:
@@ -130,7 +107,8 @@ class UsersKind(ImportedKind[UserRow, User]):
         return row.email
 
     def read(self, row: UserRow) -> User:
-        return read_user(row)
+        check_email(row.email)
+        return User(**asdict(row))
 
     async def here(self, ids: Sequence[str]) -> dict[str, User]:
         return await self._users.with_ids(ids)
@@ -147,8 +125,6 @@ class UsersKind(ImportedKind[UserRow, User]):
 
 
 class TemplatesKind(ImportedKind[TemplateRow, Template]):
-    """Imports templates."""
-
     name = "templates"
 
     def __init__(self, store: Store, names: Names) -> None:
@@ -160,7 +136,10 @@ class TemplatesKind(ImportedKind[TemplateRow, Template]):
 
     def read(self, row: TemplateRow) -> Template:
         self._names.of(row.app_id)
-        return read_template(row)
+        # The template may have tags of any name, which its jobs fill.
+        body, defaults = read_json("body", row.body), read_json("defaults", row.defaults)
+        check_template(name=row.name, locale=row.locale, body=body, defaults=defaults, lenient=True)
+        return Template(**(asdict(row) | {"body": body, "defaults": defaults}))
 
     async def here(self, ids: Sequence[str]) -> dict[str, Template]:
         return await self._templates.with_ids(ids)

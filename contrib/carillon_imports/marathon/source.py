@@ -27,23 +27,17 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class AppRow(Row, frozen=True, kw_only=True):
-    """A row of `apps`."""
-
     name: str
     bundle_id: str
 
 
 class UserRow(Row, frozen=True, kw_only=True):
-    """A row of `users`."""
-
     email: str
     is_admin: bool
     allowed_apps: tuple[str, ...] | None
 
 
 class TemplateRow(Row, frozen=True, kw_only=True):
-    """A row of `templates`."""
-
     app_id: str
     name: str
     locale: str
@@ -203,11 +197,7 @@ class Marathon:
 @asynccontextmanager
 async def open_source(url: str, tls: TlsSettings = NO_FILES) -> AsyncIterator[Marathon]:
     """The Marathon database at a `postgresql://` URL, until the end of the block. `tls` contains the trusted
-    certificates if the URL demands a verified server and names no files.
-
-    Raises:
-        Invalid: the URL cannot be read, the server refuses the user, or this is no Marathon database.
-    """
+    certificates if the URL demands a verified server and names no files."""
     connection = await _connect(url, tls)
     try:
         with _translate_errors():

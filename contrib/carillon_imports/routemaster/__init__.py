@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
 from carillon_imports.carry import Carrier, ImportedKind, ImportOptions
-from carillon_imports.report import ImportTally, Show, display
+from carillon_imports.report import ImportTally, display
 from carillon_imports.routemaster.kinds import Clients, SubscribersKind, TokensKind, TopicsKind
-from carillon_imports.routemaster.source import OldBus, open_routemaster
+from carillon_imports.routemaster.source import open_routemaster
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
 from shared.store.documents import Identified
@@ -25,33 +25,24 @@ T = TypeVar("T", bound=Identified)
 
 
 async def bring(url: str, root_key: str, servers: Servers, *, options: ImportOptions) -> ImportTally:
-    """Import the Routemaster at this URL, whose root has this key.
-
-    Raises:
-        Invalid: it cannot be read, or is no Routemaster.
-        Unavailable: a server is away. Things brought before stay, and the next import continues.
-    """
+    """Import the Routemaster at this URL, whose root has this key."""
     async with open_routemaster(url, root_key, servers.settings.tls) as routemaster:
         old = await routemaster.read()
     if not options.dry_run:
         await servers.store.setup()
     tally = ImportTally(options.record)
     counts = {"tokens": len(old.tokens), "topics": len(old.topics), "subscribers": len(old.subscribers)}
-    with display(counts) as show:
-        await _carry(old, servers, tally, show, dry_run=options.dry_run)
-    return tally
-
-
-async def _carry(old: OldBus, servers: Servers, tally: ImportTally, show: Show, *, dry_run: bool) -> None:
     store, settings, clients = servers.store, servers.settings, Clients()
     bus = Rooms(servers).bus
+    with display(counts) as show:
 
-    async def carry(kind: ImportedKind[R, T], rows: Sequence[R]) -> None:
-        await Carrier(kind, store.imports, tally, dry_run=dry_run).carry(_pages(rows), show)
+        async def carry(kind: ImportedKind[R, T], rows: Sequence[R]) -> None:
+            await Carrier(kind, store.imports, tally, dry_run=options.dry_run).carry(_pages(rows), show)
 
-    await carry(TokensKind(store, clients, servers.clock), old.tokens)
-    await carry(TopicsKind(store, clients, bus.topics, most=settings.bus.topics_per_namespace), old.topics)
-    await carry(SubscribersKind(store, clients, bus.subscribing, settings), old.subscribers)
+        await carry(TokensKind(store, clients, servers.clock), old.tokens)
+        await carry(TopicsKind(store, clients, bus.topics, most=settings.bus.topics_per_namespace), old.topics)
+        await carry(SubscribersKind(store, clients, bus.subscribing, settings), old.subscribers)
+    return tally
 
 
 async def _pages(rows: Sequence[R]) -> AsyncIterator[list[R]]:

@@ -68,8 +68,6 @@ class Clients:
 
 
 class TokensKind(ImportedKind[TokenRow, ImportedToken]):
-    """Imports tokens."""
-
     name = "tokens"
     left_out = ("namespace",)
 
@@ -213,8 +211,6 @@ class ImportedSubscription(Struct, frozen=True):
 
 
 class SubscribersKind(ImportedKind[SubscriberRow, ImportedSubscription]):
-    """Imports subscriptions."""
-
     name = "subscribers"
     left_out = ("namespace",)
 

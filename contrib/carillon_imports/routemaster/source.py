@@ -57,8 +57,6 @@ class SubscriberRow(Struct, frozen=True):
 
 
 class OldBus(Struct, frozen=True):
-    """The tokens, topics and subscriptions of a Routemaster."""
-
     tokens: Sequence[TokenRow]
     topics: Sequence[TopicRow]
     subscribers: Sequence[SubscriberRow]
@@ -87,9 +85,12 @@ class Routemaster:
         topics = await self._list("/topics", list[_ShownTopic])
         subscribers = await self._list("/subscribers", list[dict[str, Any]])
         return OldBus(
-            [TokenRow(bus_digest(each.token), place, each.name or "", each.token) for place, each in _count(tokens)],
+            [
+                TokenRow(bus_digest(each.token), place, each.name or "", each.token)
+                for place, each in enumerate(tokens, 1)
+            ],
             [TopicRow(each.name, bus_digest(each.publisher)) for each in topics if each.publisher],
-            [SubscriberRow(_digest_of(each), place, each) for place, each in _count(subscribers)],
+            [SubscriberRow(_digest_of(each), place, each) for place, each in enumerate(subscribers, 1)],
         )
 
     async def _check_kind(self) -> None:
@@ -163,7 +164,3 @@ def _digest_of(shown: dict[str, Any]) -> str:
     if not isinstance(subscriber, str):
         raise Invalid("GET /subscribers answers what no Routemaster does: one has no name", field="--url")
     return bus_digest(subscriber)
-
-
-def _count(each: list[V]) -> enumerate[V]:
-    return enumerate(each, 1)

@@ -31,7 +31,7 @@ NAMESPACE = Parameter(
 )
 NAMESPACES = Parameter(
     name=rights.NAMESPACE,
-    description=f"{NAMESPACE.description} `*` stands for all, and needs a role everywhere.",
+    description=f"{NAMESPACE.description} `*` means all, and needs a role everywhere.",
     schema=NAMESPACE.schema,
 )
 CALLERS_NAMESPACE = Parameter(
@@ -100,7 +100,6 @@ class AppView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def app_view(app: App) -> AppView:
-    """An app as clients see it."""
     return AppView(
         id=app.id,
         name=app.name,
@@ -121,8 +120,6 @@ async def app_of(store: Store, app_id: str) -> App:
 
 
 class AppsResource(Resource):
-    """The routes of apps."""
-
     def __init__(self, store: Store, clock: Clock, removal: AppRemoval) -> None:
         self._store = store
         self._clock = clock
@@ -216,8 +213,6 @@ class SigningSecretView(Struct, frozen=True):
 
 
 class SigningSecretsResource(Resource):
-    """The route of signing secrets."""
-
     def __init__(self, signing: Signing) -> None:
         self._signing = signing
 

@@ -109,8 +109,6 @@ class IssuedToken(TokenView, frozen=True, kw_only=True, rename="camel"):
 
 
 class TokensResource(Resource):
-    """The routes of tokens."""
-
     def __init__(self, store: Store, revocations: RevocationFlow, clock: Clock) -> None:
         self._store = store
         self._revocations = revocations
@@ -174,7 +172,7 @@ class TokensResource(Resource):
         until = now + timedelta(seconds=body.overlap_seconds)
         rotated = await self._store.tokens.rotate(token, digest, previous_until=until, expires_at=expires_at)
         if rotated is None:
-            raise Conflict("somebody else has changed this token meanwhile", field="tokenId", value=token_id)
+            raise Conflict("another request changed this token; read it and try again", field="tokenId", value=token_id)
         note_change(TokenView(**_fields(token)), TokenView(**_fields(rotated)))
         return wire.answer(IssuedToken(**_fields(rotated), token=secret))
 
@@ -206,12 +204,12 @@ class TokensResource(Resource):
 
 
 def fresh_secret() -> str:
-    """A secret that nobody can guess."""
+    """A random secret."""
     return PREFIX + secrets.token_urlsafe(SECRET_BYTES)
 
 
 def fresh_bus_secret(name: str) -> str:
-    """A secret that nobody can guess, of the kind that Routemaster's clients take."""
+    """A random secret of the kind that Routemaster's clients take."""
     return make_bus_secret(name, secrets.token_bytes(RANDOM_BYTES))
 
 

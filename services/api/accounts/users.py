@@ -41,8 +41,6 @@ class CallerView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class WhoamiResource(Resource):
-    """The route that tells callers who they are."""
-
     def __init__(self, settings: AuditSettings) -> None:
         self._reasons = settings.reasons
 
@@ -102,7 +100,6 @@ class UserView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def user_view(user: User) -> UserView:
-    """A user as clients see it."""
     return UserView(
         id=user.id,
         email=user.email,
@@ -121,8 +118,6 @@ def read_apps(app_ids: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class UsersResource(Resource):
-    """The routes of users."""
-
     def __init__(self, store: Store, revocations: RevocationFlow, clock: Clock, *, first_admin: str) -> None:
         self._store = store
         self._revocations = revocations
@@ -237,8 +232,6 @@ class SessionView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SessionsResource(Resource):
-    """The routes of sessions."""
-
     def __init__(self, store: Store, clock: Clock) -> None:
         self._sessions = store.sessions
         self._clock = clock

@@ -58,8 +58,6 @@ class BulkItemView(Struct, frozen=True, kw_only=True):
 
 
 class BulkResource(Resource):
-    """The route for many schedules at once."""
-
     def __init__(self, store: Store, flow: ScheduleFlow, targets: Targets, limits: ScheduleLimits) -> None:
         self._store = store
         self._limits = limits
@@ -112,7 +110,6 @@ class BulkResource(Resource):
             start += len(read)
 
     async def _read_chunk(self, items: Sequence[bytes], maker: Caller, turns: Turns) -> list[Wanted | Invalid]:
-        """The first items, bounded by their bytes and the number of their instants."""
         chunk: list[Wanted | Invalid] = []
         instants = size = 0
         for item in items:

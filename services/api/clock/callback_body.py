@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from services.api.http.wire import hide_path
+from shared.domain.accounts.secrets import PREFIX
 from shared.domain.clock.callbacks import (
     HEADER_BYTES,
     HEADERS,
@@ -26,7 +27,7 @@ from shared.domain.clock.callbacks import (
 from shared.domain.errors import Invalid
 from shared.domain.plain_words import JSON_DEPTH, is_deeper
 from shared.outgoing.checks import check_headers, check_method
-from shared.outgoing.signing import PREFIX, check_secret
+from shared.outgoing.signing import check_secret
 
 FIELD = "callback"
 KEY_BYTES = 4_096
@@ -93,7 +94,6 @@ CallbackBody = Annotated[
 
 
 def read_callback(body: CallbackBody, targets: Targets) -> Callback:
-    """The callback that a body asks for. Raises `Invalid`, also for a target that this deployment cannot reach."""
     match body:
         case RabbitCallbackBody(data):
             return _rabbit(data, targets)

@@ -56,8 +56,6 @@ class DueView(Struct, frozen=True, kw_only=True):
 
 
 class DueResource(Resource):
-    """The route of what fires next."""
-
     def __init__(self, looker: DueLooker) -> None:
         self._looker = looker
 
@@ -128,7 +126,6 @@ def dead_letter_view(letter: DeadLetter, *, personal: bool = True) -> DeadLetter
 
 
 def whole_view(letter: DeadLetter, schedule: Schedule | None, *, personal: bool) -> WholeDeadLetterView:
-    """A dead letter and the callback of its schedule, if that is there."""
     callback = None
     if schedule is not None:
         told = schedule.definition.callback
@@ -137,7 +134,6 @@ def whole_view(letter: DeadLetter, schedule: Schedule | None, *, personal: bool)
 
 
 def error_view(counted: ErrorCount, *, personal: bool) -> ErrorCountView:
-    """An error as it is shown, without its text unless `personal`."""
     return ErrorCountView(
         error=counted.error if personal else hide(counted.error),
         count=counted.count,
@@ -158,8 +154,6 @@ class RetryView(Struct, frozen=True):
 
 
 class DeadLettersResource(Resource):
-    """The routes of dead letters."""
-
     def __init__(self, store: Store, flow: ScheduleFlow) -> None:
         self._store = store
         self._flow = flow

@@ -36,7 +36,7 @@ LABEL_NAME_CHARACTERS = 63
 LABEL_VALUE_CHARACTERS = 255
 DAY_SECONDS = 86_400
 LONGEST_INTERVAL_SECONDS = 36_525 * DAY_SECONDS  # a century
-# They stand where a key does in the path of a request, or are lost on the way there.
+# They take the place of a key in the path of a request, or are lost on the way there.
 NOT_KEYS = frozenset({"bulk", "due", "preview", ".", ".."})
 _BEFORE_FIRST = EPOCH - timedelta(milliseconds=1)
 Count = Annotated[int, Meta(ge=1, le=2**53)]
@@ -211,7 +211,7 @@ class OutcomeView(Struct, frozen=True, kw_only=True):
 
 
 class ScheduleView(Struct, frozen=True, kw_only=True):
-    """A schedule as it was asked for and as it stands. In a list without `schedules`, `next`, `skipped`, `outcomes`.
+    """A schedule as it was asked for and as it is now. In a list without `schedules`, `next`, `skipped`, `outcomes`.
 
     `next` are pending instants that are still ahead, with their delay within the window; `next_try_at` is when the
     first call that failed, planned or fired by hand, is tried again. `skipped` are those that were past when it was
@@ -294,7 +294,6 @@ def schedule_view(
 
 
 def planned_instants(definition: Definition, key: str, now: datetime) -> list[datetime]:
-    """The next instants of what is made now."""
     if definition.recurrence is not None:
         return list(islice(due_instants(definition, key, now), NEXT))
     delay = spread(definition, key)

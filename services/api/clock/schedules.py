@@ -84,7 +84,6 @@ class ScheduleLimits:
         self._counts: LRUCache[str, _Count] = LRUCache(_NAMESPACES)
 
     async def check(self, wanted: Wanted) -> None:
-        """Raise what `judge` tells of it."""
         for refusal in (await self.judge([wanted])).values():
             raise refusal
 
@@ -178,8 +177,6 @@ _move = partial(
 
 
 class SchedulesResource(Resource):
-    """The routes of schedules, but for those of many at once."""
-
     def __init__(self, store: Store, flow: ScheduleFlow, targets: Targets, limits: ScheduleLimits) -> None:
         self._store = store
         self._limits = limits
@@ -338,7 +335,7 @@ class SchedulesResource(Resource):
         return await self._store.idempotency.recall(used)
 
     async def _make(self, wanted: Wanted) -> Accepted:
-        # Nobody waits for somebody else's long list.
+        # A caller does not wait for the long list of another one.
         together = len(wanted.definition.instants) <= TOGETHER
         answer = await self._accept(wanted) if together else (await self._flow.accept([wanted]))[0]
         if isinstance(answer, Refused):
@@ -364,26 +361,22 @@ class SchedulesResource(Resource):
 
 
 def id_of(request: Request[Any, Any, Any], key: str) -> str:
-    """The id of the schedule with this key in the request's namespace."""
     return schedule_id(namespace_of(request), key)
 
 
 def lies_ahead(definition: Definition, key: str, now: datetime) -> bool:
-    """Whether anything is left to fire."""
     if definition.recurrence is None:
         return definition.instants[-1] > now
     return next_due(definition, key, now) is not None
 
 
 def require(schedule: Schedule | None, key: str) -> Schedule:
-    """The schedule. Raises `NotFound` where there is none."""
     if schedule is None:
         raise not_found(key)
     return schedule
 
 
 def not_found(key: str) -> NotFound:
-    """The error for a key that the caller has not used."""
     return NotFound("there is no schedule with this key", field="key", value=key)
 
 

@@ -70,7 +70,6 @@ class AuditView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def audit_view(record: AuditRecord, now: datetime) -> AuditView:
-    """The record as it stands at that moment."""
     who, on = record.who, record.on
     return AuditView(
         id=record.id,
@@ -91,8 +90,6 @@ def audit_view(record: AuditRecord, now: datetime) -> AuditView:
 
 
 class AuditResource(Resource):
-    """The routes that show who did what."""
-
     def __init__(self, store: Store, time: DatabaseTime) -> None:
         self._store = store
         self._time = time

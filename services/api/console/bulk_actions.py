@@ -54,7 +54,7 @@ class BulkFilterBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Which things. Dead letters: of a `namespace` (`*` for all), a `key`, an `error`. Schedules: of a `namespace`,
     with keys that begin with `prefix`, in a `state`, with a `label` (`team:billing`; of several, joined by commas, all
     are needed); only those that fire are paused, and only paused ones resumed.
-    Jobs: of the app with this id, in a `status`, with exactly these `template` names, made `by` somebody. Without a
+    Jobs: of the app with this id, in a `status`, with exactly these `template` names, made `by` this caller. Without a
     namespace, the caller's own. At least one of these is needed."""
 
     namespace: _Text = UNSET
@@ -128,12 +128,10 @@ body_decoder = msgspec.json.Decoder(BulkActionBody)
 
 
 def filter_of(body: BulkFilterBody) -> BulkFilter:
-    """The filter that is meant."""
     return BulkFilter(**{name: value for name, value in asdict(body).items() if value is not UNSET})
 
 
 def filter_view(filter: BulkFilter) -> BulkFilterBody:
-    """The filter as it was asked for."""
     return msgspec.convert({name: value for name, value in asdict(filter).items() if value}, BulkFilterBody)
 
 
@@ -165,8 +163,6 @@ def bulk_action_view(action: BulkAction, *, personal: bool = True) -> BulkAction
 
 
 class BulkDrafts:
-    """Drafts bulk actions, and starts them."""
-
     def __init__(self, store: Store, flow: BulkFlow, clock: Clock) -> None:
         self._store = store
         self._flow = flow
@@ -198,7 +194,6 @@ class BulkDrafts:
         )
 
     async def start(self, action: BulkAction) -> BulkAction:
-        """Start the action, once the audit tells what it is about."""
         filter = action.filter
         await self._store.audit.describe(
             action.audit_id, reason=action.reason, count=action.matched, app_id=filter.app, namespace=filter.namespace
@@ -227,8 +222,6 @@ _route = partial(Route, who=KNOWN, segments={"action_id": _ACTION_ID})
 
 
 class BulkActionsResource(Resource):
-    """The routes of bulk actions."""
-
     def __init__(self, store: Store, flow: BulkFlow, drafts: BulkDrafts) -> None:
         self._store = store
         self._flow = flow
@@ -236,7 +229,7 @@ class BulkActionsResource(Resource):
 
     @_route(
         "GET", BULK_ACTIONS,
-        summary="List the bulk actions that the caller made, the newest first; for whoever has a role everywhere, all.",
+        summary="List the caller's bulk actions, the newest first; a caller with a role everywhere sees all.",
         answers={HTTPStatus.OK: list[BulkActionView]}, paged=True,
     )  # fmt: skip
     async def list_bulk_actions(self, request: Request[Any, Any, Any]) -> Response[bytes]:

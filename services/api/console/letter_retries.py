@@ -51,8 +51,6 @@ _filter_decoder = msgspec.json.Decoder(RetryFilter)
 
 
 class LetterRetriesResource(Resource):
-    """The route that tries many dead letters again."""
-
     def __init__(self, store: Store, flow: ScheduleFlow, drafts: BulkDrafts) -> None:
         self._store = store
         self._flow = flow

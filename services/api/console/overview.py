@@ -65,7 +65,7 @@ class UnknownPartView(Struct, frozen=True):
 
 class OpenJobsView(Struct, frozen=True):
     """Jobs with something left to do, counted by their state up to 100,000; the newest paused and running ones, and
-    those that start next. In `waiting`, the next zone of a localized push stands for all."""
+    those that start next. In `waiting`, a localized push is counted by its next zone."""
 
     open: dict[JobStatus, int]
     paused: list[JobView]
@@ -96,7 +96,7 @@ _AppIds = tuple[str, ...] | None
 
 
 class _SeenJobs(Struct, frozen=True):
-    """The jobs of some apps, as whoever may see all of them sees them."""
+    """The jobs of some apps, for callers that may see all of them."""
 
     paused: list[JobView]
     running: list[JobView]
@@ -104,8 +104,6 @@ class _SeenJobs(Struct, frozen=True):
 
 
 class OverviewResource(Resource):
-    """The route of the overview."""
-
     def __init__(self, store: Store, reader: OverviewReader, watch: JobWatch) -> None:
         self._store = store
         self._watch = watch
@@ -149,7 +147,7 @@ class OverviewResource(Resource):
             scheduled = JobSelection(app_ids=app_ids, state=JobState.SCHEDULED)
             jobs = await read_jobs(self._store, scheduled, limit=_LOOKED_AT)
             found = sorted(jobs, key=lambda job: job.starts_at)
-        # A localized push has a job in each zone: the next one stands for all.
+        # A localized push has a job in each zone: only the next one is shown.
         firsts = {job.group_id if job.zone else job.id: job for job in reversed(found)}
         return list(firsts.values())[::-1][:_SHOWN]
 
@@ -190,7 +188,7 @@ def _sign_view(shown: ShownSign, *, whole: bool) -> SignView:
 
 MOST_ON_A_PAGE = 50
 COUNTED = 1_000
-"""The count at which counting ends: one more stands for any number."""
+"""The count at which counting ends: one more means any larger number."""
 _COUNTS = Parameter(
     name="counts", schema={"type": "boolean"},
     description="`false`: without how many tokens and schedules each has, which are counted for each name.",
@@ -198,7 +196,7 @@ _COUNTS = Parameter(
 
 
 class NamespaceView(Struct, frozen=True):
-    """A namespace: how many tokens share it, and how many schedules it has, finished ones too. 1,001 stands for more
+    """A namespace: how many tokens share it, and how many schedules it has, finished ones too. 1,001 means more
     than 1,000. With `?counts=false` there are no numbers."""
 
     namespace: str
@@ -207,8 +205,6 @@ class NamespaceView(Struct, frozen=True):
 
 
 class NamespacesResource(Resource):
-    """The route that lists namespaces."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
 

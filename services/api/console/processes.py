@@ -101,7 +101,6 @@ class MinuteView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def process_view(process: RunningProcess, now: datetime) -> ProcessView:
-    """The process as it stands at that moment."""
     return ProcessView(
         id=process.id,
         roles=process.roles,
@@ -127,19 +126,15 @@ def process_view(process: RunningProcess, now: datetime) -> ProcessView:
 
 
 def queue_view(queue: QueueState) -> QueueView:
-    """The queue."""
     return QueueView(**{name: getattr(queue, name) for name in QueueView.__struct_fields__})
 
 
 def minute_view(minute: MinuteCounts) -> MinuteView:
-    """The minute."""
     counts = {name: getattr(minute, name) for name in MinuteView.__struct_fields__ if name != "at"}
     return MinuteView(at=format_instant(minute.at), **counts)
 
 
 class ProcessesResource(Resource):
-    """The routes that show what runs."""
-
     def __init__(self, store: Store, time: DatabaseTime, queues: Cached[Sequence[QueueState]]) -> None:
         self._store = store
         self._time = time
@@ -182,8 +177,6 @@ class SettingView(Struct, frozen=True, kw_only=True):
 
 
 class SettingsResource(Resource):
-    """The route that shows the settings."""
-
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 

@@ -41,7 +41,7 @@ from shared.runtime.tracing import TRACEPARENT, name_trace
 from shared.store import Store
 
 ACTS = "acts"
-"""The key in the application's state under which the `Acts` stand."""
+"""The key in the application's state that has the `Acts`."""
 
 REASON_HEADER = "x-carillon-reason"
 AGENT_CHARACTERS = 200
@@ -233,7 +233,6 @@ def _namespace(caller: Caller, connection: Connection) -> str:
 
 
 def reason_of(connection: Connection) -> str:
-    """The caller's reason."""
     reason = header_text(connection.headers.get(REASON_HEADER, "")).strip()
     if len(reason) > REASON_CHARACTERS:
         raise Invalid(f"a reason has at most {REASON_CHARACTERS:,} characters", field=REASON_HEADER)

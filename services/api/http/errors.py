@@ -59,7 +59,6 @@ def bear_request_id(scope: Any) -> Token[str]:
 
 
 def drop_request_id(token: Token[str]) -> None:
-    """Reset the id of the request."""
     _current.reset(token)
 
 
@@ -95,7 +94,7 @@ class BadInput(Refused):
 
 
 class BasicNeeded(Unauthorized):
-    """Nobody known is asking a route whose callers show a token by basic auth."""
+    """An unknown caller of a route whose callers show a token by basic auth."""
 
 
 STATUS: dict[type[Exception], HTTPStatus] = {
@@ -149,7 +148,6 @@ class Problem(Struct, frozen=True, kw_only=True):
 
 
 def problem_of(error: Exception) -> Problem:
-    """The problem document of an error."""
     status = _status(error)
     detail = _detail(error, status)
     field, value = (error.field, error.value) if isinstance(error, Refused) else (None, None)
@@ -165,7 +163,6 @@ def problem_of(error: Exception) -> Problem:
 
 
 def headers_of(problem: Problem, error: Exception) -> dict[str, str]:
-    """The headers of a problem."""
     allow = (isinstance(error, HTTPException) and error.headers) or {}
     own = {"allow": allow["allow"]} if "allow" in allow else {}
     if isinstance(error, TooMany):
@@ -185,7 +182,6 @@ def refuse(_: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
 
 
 async def send(error: Exception, send: Send) -> None:
-    """As `refuse`, for a middleware."""
     problem = problem_of(error)
     report(problem, error)
     body = content(problem)

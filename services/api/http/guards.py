@@ -45,7 +45,6 @@ def encode_part(text: str) -> str:
 
 
 def without_slash(path: str) -> str:
-    """The encoded path without a slash at its end."""
     return path.removesuffix(_END)
 
 
@@ -97,7 +96,6 @@ class GuardRules(Struct, frozen=True):
 
 
 def guard_rules(settings: ApiSettings) -> GuardRules:
-    """The rules of a deployment."""
     public = urlsplit(settings.public_url)
     names = frozenset(host_name(host) for host in settings.allowed_hosts)
     if not names and _is_loopback(settings.host):
@@ -174,7 +172,6 @@ def check_origin(headers: Headers, rules: GuardRules) -> None:
 
 
 def host_name(host: str) -> str:
-    """The name in a `Host`, without its port."""
     name = host.strip().lower()
     if name.startswith("["):
         return name.partition("]")[0] + "]"
@@ -195,7 +192,6 @@ def _is_ours(origin: str, hosts: Sequence[str], rules: GuardRules) -> bool:
 
 
 def _authority(scheme: str, netloc: str) -> str:
-    """Host and port, with the scheme's default port if none is given; `""` for no host."""
     if not netloc or scheme not in _DEFAULT_PORTS:
         return ""
     name = host_name(netloc)

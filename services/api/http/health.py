@@ -41,8 +41,6 @@ class Health(Struct, frozen=True):
 
 
 class HealthResource(Resource):
-    """The route of the health check."""
-
     def __init__(self, store: Store, audience: Audience, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._healthy = Cached(lambda: are_passed(store.ping, audience.ping), monotonic=monotonic)
 

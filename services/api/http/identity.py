@@ -134,7 +134,6 @@ class Directory:
         return caller
 
     async def person(self, headers: Headers, peer: str | None) -> Caller:
-        """The person that a trusted proxy names. Raises `Unauthorized`."""
         if not self._proxies.know(headers.getall(PROXY_SECRET_HEADER, [])):
             raise Unauthorized(f"a bearer token is needed, or {EMAIL_HEADER} beside the right {PROXY_SECRET_HEADER}")
         emails = headers.getall(EMAIL_HEADER, [])
@@ -147,7 +146,6 @@ class Directory:
         return await self.user(header_text(emails[0]))
 
     async def user(self, email: str) -> Caller:
-        """The user with this proven address. Raises `Unauthorized`."""
         user = await self._user(email)
         if user is None and fold_email(email) == fold_email(self._first_admin):
             user = await self._add_first_admin()
@@ -311,7 +309,7 @@ def caller_of(connection: Connection) -> Caller:
     """The caller of a request. Raises `Unauthorized` if the path is not protected, because no caller was looked up."""
     caller = connection.scope["state"].get(_CALLER)
     if not isinstance(caller, Caller):
-        raise Unauthorized("nobody is known here")
+        raise Unauthorized("no caller is known here")
     return caller
 
 

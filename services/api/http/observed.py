@@ -35,7 +35,7 @@ NO_ANSWER = 499  # the client left before there was an answer
 
 
 class Observed:
-    """Middleware: stands before everything else."""
+    """Middleware: comes before everything else."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

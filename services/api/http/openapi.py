@@ -35,7 +35,6 @@ class Schemas:
             self._name(_public(name), self.complete({**schema, "title": ""}))
 
     def of(self, *kinds: Any) -> Json:
-        """The schema of a value of one of these types."""
         schemas, _ = msgspec.json.schema_components(kinds, ref_template=_TEMPLATE)
         if len(schemas) == 1:
             return self.complete(schemas[0])
@@ -173,7 +172,7 @@ SECURITY: Json = {
 _BASIC = "basic"
 FILE: Json = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _PARAMETER = re.compile(r"\{(\w+):(?:str|path)\}")
-# Of the names that stand in paths of several subjects.
+# The names in paths of several subjects.
 _SEGMENTS: dict[str, Json] = {
     f"{thing}_id": {"type": "string", "format": "uuid", "description": f"The id of the {thing}."}
     for thing in ("app", "group", "job", "template", "token", "user")
@@ -209,7 +208,6 @@ def document(handlers: Iterable[HTTPRouteHandler], *, public_url: str = "") -> J
 
 
 def kinds_of(answer: Any) -> tuple[Any, ...]:
-    """The types of an answer that may have several."""
     return answer if isinstance(answer, tuple) else (answer,)
 
 

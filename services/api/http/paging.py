@@ -51,7 +51,6 @@ def read_page(request: Request[Any, Any, Any], position: type[P]) -> Asked[P]:
 def links(
     request: Request[Any, Any, Any], asked: Asked[P], found: Page[T], position: Callable[[T], P]
 ) -> dict[str, str]:
-    """The headers that link to the next page, if there is one."""
     if not found.more:
         return {}
     cursor = base64.urlsafe_b64encode(msgspec.json.encode(position(found[-1]))).decode().rstrip("=")
@@ -67,7 +66,6 @@ def public_path(public_url: str) -> str:
 
 
 def first(request: ASGIConnection[Any, Any, Any, Any], name: str) -> str:
-    """The first value of a query parameter, `""` without one."""
     if not request.scope["query_string"]:
         return ""
     values = request.query_params.getall(name, [])
@@ -177,7 +175,7 @@ def read_key(keys: list[str], *, namespace: str, same: Sameness) -> Idempotency 
         rule = f"one value of 1 to {KEY_CHARACTERS} printable ASCII characters"
         raise Invalid(f"Idempotency-Key must be {rule}", field="Idempotency-Key", value=key)
     about, query, body = same
-    digest = hashlib.sha256(b"\0".join([about.encode(), query.encode("utf-8", "replace"), body])).hexdigest()
     if len(body) > _READ_BYTES:
-        return Idempotency(f"{namespace}/{key}", digest)
-    return identify(f"{namespace}/{key}", digest, f"{about}?{query}", body)
+        came = b"\0".join([about.encode(), query.encode("utf-8", "replace"), body])
+        return Idempotency(f"{namespace}/{key}", hashlib.sha256(came).hexdigest())
+    return identify(f"{namespace}/{key}", f"{about}?{query}", body)

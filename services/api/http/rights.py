@@ -40,10 +40,8 @@ class Of(Enum):
 
 
 class Anyone(Enum):
-    """Needs no role."""
-
     EVERYBODY = "everybody"
-    KNOWN = "whoever is known"
+    KNOWN = "every known caller"
 
 
 class May(Struct, frozen=True):
@@ -72,7 +70,7 @@ ADMIN = May(Role.ADMIN, Of.DEPLOYMENT)
 
 
 _WITHOUT_ROLE = {
-    Of.APP: "this app is none of yours: it needs the role {} over the app",
+    Of.APP: "you need the role {} for this app",
     Of.NAMESPACE: "naming another namespace needs the role {} over it",
     Of.EVERYTHING: "this shows the whole deployment: it needs the role {} over *",
     Of.DEPLOYMENT: "only admins may do this",

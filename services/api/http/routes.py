@@ -1,12 +1,12 @@
 """Routes: each has a method, a path, the right to use it, and its part of the OpenAPI document in one place.
 
-A `Route` stands over the method that answers it, and that method becomes a Litestar handler here and nowhere else. So a
+A `Route` decorates the method that answers it, and that method becomes a Litestar handler here and nowhere else. So a
 route without a rule for its callers or without a description cannot exist.
 
 Each method reads its body itself, and not by Litestar's `data`. Marathon's routes do so by `wire`: their keys match in
 any case, `null` is absence, and only the first JSON value counts, which no decoder of Litestar's reads. The strict
 routes do so by decoders of their own (`strict_bodies`): Litestar's errors do not name a field in the words of our
-problems. Besides, an Idempotency-Key stands for the bytes of a body, so a method needs these anyway, and whether the
+problems. Besides, an Idempotency-Key belongs to the bytes of a body, so a method needs these anyway, and whether the
 app is there is told before what is wrong with a body.
 """
 
@@ -73,7 +73,7 @@ DRY_RUN = Parameter(
 
 
 class Route(Struct, frozen=True):
-    """A route. `@Route("GET", "/apps", ...)` stands over the method of a `Resource` that answers it.
+    """A route. `@Route("GET", "/apps", ...)` decorates the method of a `Resource` that answers it.
 
     `summary` describes it to callers. `answers` maps a status to the type of its body, to a tuple of types where it
     may have several, and to `None` for an empty one. `body` is the type of the request's body; the method itself reads
@@ -119,7 +119,6 @@ class Route(Struct, frozen=True):
 
     @property
     def all_parameters(self) -> tuple[Parameter, ...]:
-        """The route's parameters, with those of paging."""
         return (*self.parameters, LIMIT, CURSOR) if self.paged else self.parameters
 
     @property

@@ -53,8 +53,8 @@ T = TypeVar("T", bound=Struct)
 
 
 class Body(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The fields that a route reads of a request. Every field has a default, which stands for `null` and for absence. A
-    default of `UNSET` stands for absence alone."""
+    """The fields that a route reads of a request. Every field has a default, which means `null` or absence. A
+    default of `UNSET` means absence alone."""
 
 
 def read(body: bytes, kind: type[T], amend: Callable[[dict[str, Any]], None] | None = None) -> T:
@@ -72,7 +72,6 @@ def check_keys(raw: Any, known: Collection[str], ignored: Collection[str] = ()) 
 
 
 def names_of(kind: type[Struct]) -> frozenset[str]:
-    """The JSON names of the fields."""
     return frozenset(field.encode_name for field in msgspec.structs.fields(kind))
 
 
@@ -128,7 +127,6 @@ def hide(text: str) -> str:
 
 
 def empty() -> Response[None]:
-    """204."""
     return Response(None, status_code=HTTP_204_NO_CONTENT)
 
 
@@ -209,7 +207,7 @@ def _known_fields(raw: dict[str, Any], kind: type[Struct]) -> dict[str, Any]:
                 raise Invalid(f"unknown field {key!r}: leave it out, as no body asks for a dry run", field=key)
             continue
         if name in fields:
-            raise Invalid(f"the key {name!r} stands twice: case makes no difference", field=name)
+            raise Invalid(f"the key {name!r} occurs twice; upper and lower case are the same", field=name)
         fields[name] = value
     taken = _fields_with_null(kind)
     return {name: value for name, value in fields.items() if value is not None or name in taken}
@@ -290,7 +288,6 @@ def _check_values(content: bytes, kind: Any) -> None:
 
 
 def _check_objects(value: Any, types: Types, path: str, depth: int = 1) -> None:
-    """Check an object (a tuple of pairs) or an array, and the values in it."""
     own = [each for each in types if not isinstance(each, inspect.RawType)]
     if not own:
         return
@@ -328,18 +325,14 @@ class ItemError(Struct, frozen=True):
 
     @classmethod
     def of(cls, error: Refused) -> Self:
-        """The part of this error that is shown to callers."""
         return cls(error.reason, error.field)
 
 
 class ItemsBody(Struct, frozen=True):
-    """The items of a request, each as its bytes."""
-
     items: Sequence[bytes]
     in_lines: bool
 
     def answer(self, answers: Sequence[Struct], status: HTTPStatus = HTTPStatus.OK) -> Response[bytes]:
-        """These answers, in the form of the items."""
         if not self.in_lines:
             return answer(answers, status)
         lines = msgspec.json.Encoder().encode_lines(answers)
@@ -368,7 +361,6 @@ def read_lone_item(request: Request[Any, Any, Any], content: bytes) -> bytes | N
 
 
 def check_size(item: bytes) -> None:
-    """Raise `Invalid` for an item that is too large to be read at once."""
     if len(item) > ITEM_BYTES:
         raise Invalid(f"one of several takes {ITEM_BYTES:,} bytes at most")
 

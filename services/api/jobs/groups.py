@@ -80,8 +80,6 @@ _move = partial(
 
 
 class GroupsResource(Resource):
-    """The routes of groups."""
-
     def __init__(self, store: Store, groups: GroupFlow, jobs: JobFlow, watch: JobWatch) -> None:
         self._store = store
         self._watch = watch

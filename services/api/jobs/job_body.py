@@ -140,7 +140,7 @@ class JobBody(PushBody, frozen=True, kw_only=True):
     duplicates: Annotated[
         str,
         Meta(
-            description="With a credential: whether who stands in the audience twice gets one message (`once`, or "
+            description="With a credential: whether a recipient who occurs twice gets one message (`once`, or "
             "unset) or two (`each`).",
             extra_json_schema={"enum": ["", *Duplicates]},
         ),
@@ -148,8 +148,8 @@ class JobBody(PushBody, frozen=True, kw_only=True):
     on_unknown: Annotated[
         str,
         Meta(
-            description="With a credential: what becomes of messages of which nobody can tell whether the provider has "
-            "them: nothing (`hold`), or they are sent again (`retry`). By default as the credential says.",
+            description="With a credential: whether messages that the provider may or may not have are left "
+            "(`hold`) or sent again (`retry`). By default as the credential says.",
             extra_json_schema={"enum": ["", *OnUnknown]},
         ),
     ] = ""
@@ -253,7 +253,7 @@ def _invalid(field: str, rule: str, value: Any) -> Invalid:
 
 
 class MessageCountsView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """How the messages of a job stand: `planned` is the sum of the states from `unsent` to `unknown`. `repeated` counts
+    """The messages of a job by state: `planned` is the sum of the states from `unsent` to `unknown`. `repeated` counts
     second calls of messages whose first one may have succeeded. `heldOut` and `duplicates` are no part of `planned`:
     recipients of a control group, and rows of the audience that repeat one before them."""
 
@@ -272,8 +272,8 @@ class MessageCountsView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class JobQueueView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The work ahead of a job in its credential: so many running `jobs`, with so many `messages` that are unsent.
-    `startsIn` is in seconds, `null` where nobody can tell: the job is held or has ended, or its credential does not
+    """The work ahead of a job in its credential: the running `jobs`, and their unsent `messages`.
+    `startsIn` is in seconds, `null` if unknown: the job is held or has ended, or its credential does not
     send."""
 
     jobs: int
@@ -282,7 +282,7 @@ class JobQueueView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AccountFigures(Struct, frozen=True, kw_only=True):
-    """How such a job stands in this `round`: its messages, the same as a `receipt`, what is ahead of it, and when it
+    """The figures of such a job in a `round`: its messages, the same as a `receipt`, what is ahead of it, and when it
     ends, as far as anybody can tell. `options` are what it has of its own, by the names in the body of POST."""
 
     round: int
@@ -303,14 +303,14 @@ class MessageSampleView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AccountPreview(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The messages that a job with a credential would send, and when. So many `recipients` were counted who would be
+    """The messages that a job with a credential would send, and when. `recipients` are the counted ones that would be
     called, in as much of the audience as there was time for: `exact` says that this was all, else the estimate takes
     the rest to be like it. Messages to `malformed` addresses and to `suppressed` ones would never be called, nor
     `unrendered` ones, which would be empty or too long; rows that are `repeated` get no message. With `unfilledTags`
     the job would be stopped. `samples` are of the first 20 locales.
 
     `queue` and `estimatedEnd` are estimates: they take the rate that the credential has now, and no other job to come.
-    `estimatedEnd` is in nanoseconds since the epoch; 0 where nobody can tell."""
+    `estimatedEnd` is in nanoseconds since the epoch; 0 if unknown."""
 
     exact: bool
     recipients: int
@@ -356,11 +356,11 @@ class AccountJobs(Protocol):
         `Conflict` where it is gone."""
 
     async def foresee(self, job: Job, *, seconds: float) -> Foreseen:
-        """The messages of a job that is not stored and has its templates. Its recipients are counted for so many
-        seconds at most."""
+        """The messages of a job that is not stored and has its templates. Its recipients are counted for `seconds`
+        at most."""
 
     async def measure(self, job: Job, *, exact: bool) -> AccountFigures:
-        """How the job stands, at most a second ago while it is open; now, if that must be `exact`. In another round
+        """The figures of the job; of an open one, up to a second old unless they must be `exact`. In another round
         than the job's where it has been taken up again since it was read."""
 
 

@@ -92,8 +92,6 @@ SLICE_ROWS = 5_000
 
 
 class FileCounting:
-    """Counts the audiences of files."""
-
     def __init__(self, audience: Audience, blobs: Blobs) -> None:
         self._audience = audience
         self._blobs = blobs
@@ -125,7 +123,7 @@ class FileCounting:
 
 
 class JobDraft(Struct, frozen=True):
-    """A job, its templates, the file of its users as it was found, if they stand in one, and probable mistakes."""
+    """A job, its templates, the file of its users as it was found, if any, and probable mistakes."""
 
     job: Job
     templates: Sequence[Template]
@@ -139,8 +137,6 @@ class JobDraft(Struct, frozen=True):
 
 
 class JobDrafts:
-    """Makes jobs, and stores nothing."""
-
     def __init__(
         self,
         store: Store,
@@ -165,7 +161,6 @@ class JobDrafts:
         self._lenient = lenient
 
     def read_body(self, content: bytes) -> JobBody:
-        """The body of a job. Raises `Invalid`."""
         return read_body(content, lenient=self._lenient)
 
     async def prepare(
@@ -187,7 +182,6 @@ class JobDrafts:
     async def draft(
         self, app: App, names: tuple[str, ...], body: JobBody, *, created_by: str, key: Idempotency | None
     ) -> JobDraft:
-        """The job. Raises `Invalid` for the first thing that is wrong, and `Unavailable` where that cannot be known."""
         job_body.check(body, now=self._clock.now_ns())
         table = table_name(app.name, body.service)
         templates = await find_templates(self._store, app.id, names, in_english=True)
@@ -203,7 +197,6 @@ class JobDrafts:
             await self._account_jobs.confirm(job)
 
     def group(self, job: Job) -> Group:
-        """The group that a localized job stands for. Raises `Invalid`."""
         now, sign = self._clock.now_ns(), self._published_sign
         zones = zone_starts(job.starts_at, now, job.past_time_strategy, published_sign=sign)
         return make_group(job, zones, published_sign=sign)

@@ -27,7 +27,7 @@ from shared.store.documents import Page
 from shared.store.jobs.jobs import place_of_job
 
 APPS_AT_ONCE = 20
-"""The most apps whose jobs stand in one list."""
+"""The most apps whose jobs one list contains."""
 
 _APP = Parameter(name="app", description="Only jobs of the app with this id.", schema={"type": "string"})
 _STATUS = Parameter(
@@ -71,8 +71,6 @@ class JobSelection(Struct, frozen=True, kw_only=True):
 
 
 class JobListResource(Resource):
-    """The route that lists jobs over apps."""
-
     def __init__(self, store: Store, watch: JobWatch) -> None:
         self._store = store
         self._watch = watch
@@ -147,7 +145,6 @@ async def view_pushes(store: Store, watch: JobWatch, jobs: Sequence[Job]) -> lis
 
 
 def show_jobs(views: Sequence[JobView], caller: Caller) -> list[JobView]:
-    """These as this caller may see them."""
     return [_for_caller(view, caller) for view in views]
 
 
@@ -167,7 +164,7 @@ def _visible_apps(caller: Caller, named: str) -> tuple[str, ...] | None:
         return _apps_with_role(caller)
     app_id = read_uuid(named, field="app")
     if caller.role_over_app(app_id) is None:
-        raise Forbidden("this app is none of yours: it needs the role viewer over the app", field="app", value=named)
+        raise Forbidden("you need the role viewer for this app", field="app", value=named)
     return (app_id,)
 
 

@@ -77,14 +77,14 @@ class DoerView(Struct, frozen=True, kw_only=True):
 
 
 class JobEvent(Struct, frozen=True, kw_only=True):
-    """One step of a stage. `by` is `null` where a process of release 0.1.0 has written it."""
+    """One step of a stage."""
 
     id: str
     message: str
     statusID: str  # noqa: N815 - Marathon's spelling
     state: str
     createdAt: int  # noqa: N815
-    by: DoerView | None
+    by: DoerView
 
 
 class StatusEvent(Struct, frozen=True, kw_only=True):
@@ -270,7 +270,7 @@ def job_view(
     progress: Progress | None = None,
     listed: bool = False,
 ) -> JobView:
-    """A job of an app, with its sums as they stand, its group's zones and its progress if they are given."""
+    """A job of an app, with its present sums, its group's zones and its progress if they are given."""
     summed = progress.summed if progress is not None else Receipt(reasons=job.reasons, locales=job.locales)
     ends_at = progress.ends_at if progress is not None else None
     return JobView(
@@ -338,7 +338,7 @@ def _status_events(job: Job) -> list[StatusEvent]:
                     statusID=stage_id,
                     state=event.state.value,
                     createdAt=event.at,
-                    by=None if event.by is None else DoerView(kind=event.by.kind, name=event.by.name),
+                    by=DoerView(kind=event.by.kind, name=event.by.name),
                 )
                 for number, event in enumerate(events)
             ],
@@ -357,8 +357,6 @@ def _zones(group: Group) -> list[ZoneView]:
 
 
 class JobAnswers:
-    """Answers with jobs. The figures of an open one are up to a second old."""
-
     def __init__(self, store: Store, watch: JobWatch, account_jobs: AccountJobs) -> None:
         self._store = store
         self._watch = watch

@@ -57,8 +57,6 @@ EXACT = Parameter(
 
 
 class JobPosition(Struct, frozen=True, array_like=True):
-    """The place of a job in the list of its app's."""
-
     created_at: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     id: str
 
@@ -68,8 +66,6 @@ JOB = JOBS + "/{job_id:str}"
 
 
 class JobsResource(Resource):
-    """The routes of jobs, but for their moves."""
-
     def __init__(
         self,
         store: Store,
@@ -215,14 +211,12 @@ class RatePointView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class RateView(Struct, frozen=True):
-    """How fast a job went: at most 120 points of like length. It is empty for a job that was closed by 0.1.0."""
+    """How fast a job went: at most 120 points of like length. It is empty for a job that was closed at once."""
 
     points: list[RatePointView]
 
 
 class BatchesResource(Resource):
-    """The routes of a job's batches."""
-
     def __init__(self, store: Store, watch: JobWatch) -> None:
         self._store = store
         self._watch = watch

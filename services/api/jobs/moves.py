@@ -27,13 +27,12 @@ from shared.store import Store
 
 
 def doer_of(connection: Connection) -> Doer:
-    """The caller behind a request."""
     caller = caller_of(connection)
     return Doer("token" if caller.is_service else "user", caller.name)
 
 
 class MoveFiguresView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The effect of a move: so many `jobs` would be moved. `devicesNotReached` have got nothing yet, as far as these
+    """The effect of a move: the number of `jobs` to be moved. `devicesNotReached` have got nothing yet, as far as these
     jobs are planned; `unplanned` of them are not planned to their end."""
 
     jobs: int
@@ -55,8 +54,6 @@ _move = partial(
 
 
 class JobMovesResource(Resource):
-    """The routes that move or delete a job."""
-
     def __init__(self, store: Store, flow: JobFlow, removal: JobRemoval, answers: JobAnswers) -> None:
         self._store = store
         self._removal = removal

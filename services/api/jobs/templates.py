@@ -100,7 +100,6 @@ Templates = Annotated[
 
 
 def template_view(template: Template, app: App) -> TemplateView:
-    """A template as clients see it."""
     return TemplateView(
         id=template.id,
         name=template.name,
@@ -116,8 +115,6 @@ def template_view(template: Template, app: App) -> TemplateView:
 
 
 class TemplatesResource(Resource):
-    """The routes of templates."""
-
     def __init__(self, store: Store, clock: Clock, *, max_record_bytes: int, lenient: bool) -> None:
         self._store = store
         self._clock = clock
@@ -279,7 +276,7 @@ class TrialBody(wire.Body, frozen=True, kw_only=True):
 
 class TrialView(Struct, frozen=True, kw_only=True, rename="camel"):
     """The rendered template: the value of `aps` or `data`, and its bytes as JSON. Or the `fault`, and the `field`
-    that has it, as in `body.alert.title`. `valuelessTags` have no value: nothing stands in their place."""
+    that has it, as in `body.alert.title`. `valuelessTags` have no value: they are replaced by nothing."""
 
     locale: str
     body: dict[str, Any] | None
@@ -290,8 +287,6 @@ class TrialView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TemplateTrialResource(Resource):
-    """The route of trials."""
-
     def __init__(self, store: Store, *, max_record_bytes: int, lenient: bool) -> None:
         self._store = store
         self._max_record_bytes = max_record_bytes

@@ -44,8 +44,6 @@ class UploadUrlView(Struct, frozen=True):
 
 
 class UploadUrlResource(Resource):
-    """The route that tells where to put a file."""
-
     def __init__(self, blobs: Blobs, clock: Clock, *, folder: str, public_url: str) -> None:
         self._blobs = blobs
         self._clock = clock
@@ -66,8 +64,6 @@ class UploadUrlResource(Resource):
 
 
 class UploadsResource(Resource):
-    """The route that takes files, where there is no S3 that takes them."""
-
     def __init__(self, uploads: Uploads, *, max_file_bytes: int) -> None:
         self._uploads = uploads
         self.max_file_bytes = max_file_bytes
@@ -95,7 +91,7 @@ CSV = "text/csv"
 PARTS_AT_ONCE = 8
 """How many parts a process takes at the same time: each is in memory until it is stored."""
 PARTS_OF_A_CALLER = 4
-"""How many of them may be one caller's: whoever sends slowly keeps others waiting."""
+"""How many of them may be one caller's: a slow sender keeps others waiting."""
 PART_SECONDS = 120.0
 """How long a part may take to come: 8 MiB at some 70 KB a second."""
 _SEGMENTS = {"upload_id": {"type": "string", "format": "uuid", "description": "The id of the upload."}}
@@ -118,7 +114,7 @@ class UploadCompletion(wire.Body, frozen=True, kw_only=True, forbid_unknown_fiel
     """The completion of an upload."""
 
     bytes: Annotated[
-        int | None, Meta(description="How many bytes it has: nothing is completed where it has not so many.")
+        int | None, Meta(description="How many bytes it has: an upload of another size is not completed.")
     ] = None
 
 
@@ -144,8 +140,6 @@ class UploadView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PartUploadsResource(Resource):
-    """The routes of uploads in parts."""
-
     def __init__(self, store: Store, flow: UploadFlow) -> None:
         self._store = store
         self._flow = flow

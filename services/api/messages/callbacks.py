@@ -27,7 +27,7 @@ from shared.providers.base import MOST_BYTES, CallbackRequest
 
 
 class SlowBodies:
-    """Bodies on their way, so many at `most`, each for so many `seconds`."""
+    """Bodies on their way, at most `most`, each for at most `seconds`."""
 
     def __init__(self, *, most: int, seconds: float) -> None:
         self._most = most
@@ -92,8 +92,6 @@ _route = partial(
 
 
 class CallbacksResource(Resource):
-    """The routes of callbacks. Providers call them below the public URL."""
-
     def __init__(self, flow: CallbackFlow, *, public_url: str) -> None:
         self._flow = flow
         self._public_url = public_url.rstrip("/")
@@ -109,7 +107,7 @@ class CallbacksResource(Resource):
 
     @_route(
         "POST", CALLBACKS_PATH + "/{message_id:str}",
-        summary="Take what a provider tells of one message, which stands in the URL that it was given.",
+        summary="Take what a provider tells of the message in the URL.",
     )  # fmt: skip
     async def take_message_callback(
         self, request: Request[Any, Any, Any], credential_id: FromPath[str], message_id: FromPath[str]
@@ -138,4 +136,4 @@ def _read_id(text: str) -> str:
     try:
         return read_uuid(text, field="credentialId")
     except Invalid:
-        raise NotFound("there is nobody here to be told", field="credentialId") from None
+        raise NotFound("no provider account has this callback URL", field="credentialId") from None

@@ -215,7 +215,7 @@ class SendRetryView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 class CredentialView(Struct, frozen=True, kw_only=True, rename="camel"):
     """A credential. Another secret has another `fingerprint`, which is `""` where the kind needs none. `why` says why
-    it does not send: what the provider said, or the reason of whoever suspended it. `redacted` says that the values of
+    it does not send: what the provider said, or the reason of its suspension. `redacted` says that the values of
     `fields`, `testRecipient` and `testContent` are left out: the caller is a viewer, or the credential is another
     app's that shares it."""
 
@@ -242,8 +242,8 @@ class CredentialView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CredentialQueueView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The work that waits for a credential: so many open `jobs` (counted up to 1,000, the oldest) of all apps that
-    share it, with so many `messages` that were not sent. The `held` ones belong to jobs that do not run now. The job of
+    """The work that waits for a credential: the open `jobs` (counted up to 1,000, the oldest) of all apps that
+    share it, and their unsent `messages`. The `held` ones belong to jobs that do not run now. The job of
     the oldest of the others might have sent it at `oldestUnsent`."""
 
     jobs: int
@@ -253,7 +253,7 @@ class CredentialQueueView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CredentialDetail(CredentialView, frozen=True, kw_only=True, rename="camel"):
-    """A credential, and how it stands, up to a second ago. It sends `effectiveRate` messages a second now: less than
+    """A credential, with figures up to a second old. It sends `effectiveRate` messages a second now: less than
     its `rate` after the provider said that they came too fast, and 0 while it does not send. `limitedBy` is its
     limit: the `rate`, `maxInFlight`, the `provider` (which wants a pause, or has slowed it), or the `clock` of a
     worker. `work` means that nothing waits, or that its workers are too slow. It is `null` while the credential does
@@ -266,7 +266,6 @@ class CredentialDetail(CredentialView, frozen=True, kw_only=True, rename="camel"
 
 
 def credential_detail(view: CredentialView, standing: CredentialStanding) -> CredentialDetail:
-    """The credential with how it stands."""
     queue = standing.queue
     return CredentialDetail(
         **asdict(view),

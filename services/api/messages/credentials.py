@@ -59,8 +59,6 @@ _route = partial(Route, answers={HTTPStatus.OK: CredentialView}, segments={"cred
 
 
 class CredentialsResource(Resource):
-    """The routes of credentials."""
-
     def __init__(
         self, store: Store, flow: CredentialFlow, figures: CredentialFigures, keys: KeyRing, clock: Clock
     ) -> None:
@@ -212,7 +210,7 @@ class CredentialsResource(Resource):
         app = await app_of(self._store, app_id)
         credential = await self._usable(app, credential_id)
         if credential.app_id != app.id:
-            reason = "another app shares this credential: whoever runs that one changes it"
+            reason = "another app owns this credential: change it in that app"
             raise Forbidden(reason, field="credentialId", value=credential_id)
         return credential
 
@@ -239,8 +237,6 @@ class ReencryptedView(Struct, frozen=True):
 
 
 class SecretKeysResource(Resource):
-    """The route of the keys of secrets."""
-
     def __init__(self, flow: CredentialFlow) -> None:
         self._flow = flow
 

@@ -42,8 +42,6 @@ _EXPORTS: dict[str, _Write] = {CSV: as_csv, NDJSON: as_ndjson}
 
 
 class JobMessagesResource(Resource):
-    """The route of a job's messages."""
-
     def __init__(self, store: Store, figures: MessageFigures) -> None:
         self._store = store
         self._figures = figures
@@ -52,7 +50,7 @@ class JobMessagesResource(Resource):
         "GET", JOB + "/messages",
         summary="List the messages of a job in the order of its audience: a page, or as `text/csv` or "
                 "`application/x-ndjson` (`Accept`) all of them, behind the `cursor`, which may then also be the id of "
-                "the last message that was read. Those that nobody has called are not in the list; of an export, the "
+                "the last message that was read. Messages that no worker has called are left out; of an export, the "
                 f"header `{UNSENT_HEADER}` counts them.",
         who=VIEW_APP, answers={HTTPStatus.OK: list[MessageView]}, problems=(HTTPStatus.NOT_FOUND,),
         parameters=(_STATE,), paged=True, exports=(CSV, NDJSON),
@@ -138,14 +136,12 @@ class RetriedBody(wire.Body, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Meta(
             min_length=1,
             description="Messages in these states: `failed`, `unsent` (what a stop left), and `unknown`: these may "
-            "reach somebody a second time.",
+            "reach a recipient a second time.",
         ),
     ] = msgspec.field(default_factory=lambda: [RetriedState.FAILED])
 
 
 class RetriesResource(Resource):
-    """The route that takes jobs up again."""
-
     def __init__(self, store: Store, retry: JobRetry, answers: JobAnswers) -> None:
         self._store = store
         self._retry = retry

@@ -77,7 +77,6 @@ def read_options(fields: JobBody, credential: Credential, channel: Channel) -> M
 
 
 def show_options(options: MessageOptions) -> dict[str, Any]:
-    """The options by the names in the body."""
     halt = options.halt
     return {
         "recipientColumn": options.recipient_column,
@@ -115,8 +114,6 @@ def _read_halt(written: dict[str, Any] | UnsetType | None) -> Halt | None:
 
 
 class MessageAccountJobs(AccountJobs):
-    """Jobs that send messages."""
-
     def __init__(
         self,
         store: Store,

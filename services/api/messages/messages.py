@@ -283,15 +283,11 @@ _COUNTED = 1_000
 
 
 class MessagePosition(Struct, frozen=True, array_like=True):
-    """The place of a message in the list of a recipient's."""
-
     at: Annotated[int, Meta(ge=0, le=ms(LATEST))]
     id: str
 
 
 class MessagesResource(Resource):
-    """The routes of single messages."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
 

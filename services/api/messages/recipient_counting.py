@@ -1,5 +1,5 @@
 """Counting who would get a message of a job, within a time limit: the audience is read from its beginning, and looked
-up part by part. Memory holds a part, and a hash of each recipient, to tell who stands there twice."""
+up part by part. Memory holds a part, and a hash of each recipient, to find repeated ones."""
 
 import asyncio
 from collections import Counter
@@ -52,7 +52,6 @@ class Previewed(Struct, frozen=True):
 
     @property
     def options(self) -> MessageOptions:
-        """The options that the job was made with."""
         return options_of(self.job)
 
     def find_flaws(self, values: Mapping[str, TextColumn], count: int) -> dict[int, str]:
@@ -71,8 +70,6 @@ def _columns_to_read(texts: MessageTexts, names: Sequence[str]) -> tuple[str, ..
 
 
 class RecipientCounting:
-    """Counts the recipients of jobs."""
-
     def __init__(self, store: Store, load_tables: Callable[[], RecipientTables], blobs: Blobs) -> None:
         self._store = store
         self._load_tables = load_tables

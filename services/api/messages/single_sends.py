@@ -98,7 +98,6 @@ _decoder = msgspec.json.Decoder(SingleBody)
 
 
 def read_single(content: bytes) -> SingleBody:
-    """The body. Raises `Invalid`."""
     body = decode_body(content, _decoder)
     if bool(body.template) == (body.body is not None):
         raise Invalid("give either a template or a body", field="template")
@@ -251,8 +250,6 @@ class MessageItemView(Struct, frozen=True, kw_only=True):
 
 
 class SingleSendsResource(Resource):
-    """The routes by which single messages are sent."""
-
     def __init__(
         self,
         store: Store,

@@ -65,7 +65,7 @@ RegionField = Annotated[
 
 
 class SuppressionBody(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Somebody who is to get nothing more of an app by this channel."""
+    """A recipient who is to get nothing more of an app by this channel."""
 
     channel: ChannelField
     address: AddressField
@@ -75,7 +75,7 @@ class SuppressionBody(Struct, frozen=True, kw_only=True, rename="camel", forbid_
 
 
 class SuppressionView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Somebody who gets nothing more. `address` is `""` where the recipient has unsubscribed by a link, which does not
+    """A recipient who gets nothing more. `address` is `""` if the recipient unsubscribed by a link, which does not
     know it: `?address=` finds these too. `messageId` is that of the message that bounced or was complained about.
     `unsubscribedAt` says that the recipient has unsubscribed, whatever the cause; that stays when a bar is deleted.
     `redacted` says that the caller is a viewer, who sees no address."""
@@ -133,8 +133,6 @@ _ID = {"type": "string", "pattern": "^[0-9a-f]{32}$", "description": "The id of 
 
 
 class SuppressionsResource(Resource):
-    """The routes of suppressions, one at a time."""
-
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
@@ -157,7 +155,7 @@ class SuppressionsResource(Resource):
 
     @Route(
         "POST", SUPPRESSIONS,
-        summary="Have somebody get nothing more of an app, or of one of its lists. Whoever is there already stays; a "
+        summary="Block a recipient of an app, or of one of its lists. A blocked recipient stays blocked; a "
                 "bar takes the place of an unsubscription.",
         act="suppression.create", who=OPERATE_APP, body=SuppressionBody,
         answers={HTTPStatus.CREATED: SuppressionView, HTTPStatus.OK: SuppressionView},
@@ -173,7 +171,7 @@ class SuppressionsResource(Resource):
 
     @Route(
         "DELETE", SUPPRESSIONS + "/{suppression:str}",
-        summary="Have somebody get messages again. If it was a bar and the recipient has unsubscribed "
+        summary="Unblock a recipient. If it was a bar and the recipient has unsubscribed "
                 "too, the unsubscription stays: the same request again deletes it.",
         act="suppression.delete", who=OPERATE_APP, answers={HTTPStatus.NO_CONTENT: None},
         problems=(HTTPStatus.NOT_FOUND,), segments={"suppression": _ID},
@@ -207,8 +205,6 @@ class SuppressionItemView(Struct, frozen=True, kw_only=True):
 
 
 class BulkSuppressionsResource(Resource):
-    """The route for many suppressions at once."""
-
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock

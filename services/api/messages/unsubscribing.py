@@ -59,13 +59,12 @@ def subscription_page(app_name: str, subscription: SubscriptionState) -> Respons
         said = f"You have unsubscribed from all messages, so you get no more {everything}."
         return _page("You have unsubscribed", _text(said, "The link by which you did so leads back."))
     if subscription.barred:
-        barred = "None reach you at present, for another reason. Whoever sends them can tell you more."
+        barred = "None reach you at present, for another reason. The sender can tell you more."
         return _page("Unsubscribe?", _text(f"This ends {messages}.", barred) + _form(UNSUBSCRIBE, "Unsubscribe"))
     return _page("Unsubscribe?", _text(f"This ends {messages}.") + _form(UNSUBSCRIBE, "Unsubscribe"))
 
 
 def unknown_page() -> Response[str]:
-    """There is no such link."""
     said = _text("This link is not complete, or not in use any more.", "Nothing was changed.")
     return _page("This link does not work", said, HTTPStatus.NOT_FOUND)
 
@@ -128,7 +127,7 @@ class UnsubscribeForm(Struct, frozen=True):
 
 
 class UnsubscribeResource(Resource):
-    """The routes of links. They ask for nobody's name, and set no cookie."""
+    """The routes of links. They need no sign-in, and set no cookie."""
 
     def __init__(self, flow: UnsubscribeFlow) -> None:
         self._flow = flow

@@ -39,8 +39,6 @@ class DeviceView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class DevicesResource(Resource):
-    """The route of devices."""
-
     def __init__(self, store: Store, audience: Audience) -> None:
         self._store = store
         self._audience = audience

@@ -78,8 +78,8 @@ class AudienceView(View, frozen=True):
     estimated_users: int | None
     without_token: Annotated[int, Meta(description="Counted devices that would be skipped.")]
     unknown: Annotated[int, Meta(description="Counted users of a file who have no device.")]
-    repeated: Annotated[int, Meta(description="Counted rows of a file whose user stands in it before.")]
-    held_out_users: Annotated[int, Meta(description="About so many of the counted users the control group holds out.")]
+    repeated: Annotated[int, Meta(description="Counted rows of a file that repeat an earlier user.")]
+    held_out_users: Annotated[int, Meta(description="Estimated part of the counted users that is held out.")]
     zones: Annotated[list[ZoneCount], Meta(description=f"The {LISTED} most frequent ones.")]
     locales: Annotated[list[LocaleCount], Meta(description=f"The {LISTED} most frequent ones.")]
 
@@ -94,7 +94,7 @@ class ZoneStart(View, frozen=True):
 
 
 class SampleView(View, frozen=True):
-    """The record that a template makes for a made-up device, as it would stand on Kafka; `null` if it cannot be made
+    """The record that a template makes for a made-up device, as it would be on Kafka; `null` if it cannot be made
     (`failure` says why) or is too long to be shown. `devices` is how many of the counted ones have its locale."""
 
     template_name: str
@@ -159,7 +159,6 @@ def preview_view(
     rules: RecordRules,
     notices: list[Notice],
 ) -> JobPreview:
-    """All of it."""
     return JobPreview(
         topic=topic,
         audience=None if counted is None else audience_view(counted, control_group),
@@ -175,7 +174,6 @@ def preview_view(
 def account_preview_view(
     messages: AccountPreview | None, *, file_bytes: int | None, notices: list[Notice]
 ) -> JobPreview:
-    """That of a job with a credential."""
     return JobPreview(
         topic="",
         audience=None,
@@ -194,7 +192,6 @@ def _show_notices(notices: list[Notice]) -> list[NoticeView]:
 
 
 def sample_view(sample: Sample) -> SampleView:
-    """A sample as it is shown."""
     return SampleView(
         template_name=sample.template_name,
         locale=sample.locale,
@@ -219,8 +216,6 @@ class PreviewRules(Struct, frozen=True, kw_only=True):
 
 
 class PreviewResource(Resource):
-    """The route of previews."""
-
     def __init__(
         self, store: Store, audience: Audience, blobs: Blobs, drafts: JobDrafts, clock: Clock, rules: PreviewRules
     ) -> None:
@@ -232,7 +227,7 @@ class PreviewResource(Resource):
         self._clock = clock
         self._rules = rules
         self._permits = asyncio.Semaphore(AT_ONCE)
-        # For as long as somebody of the namespace holds its lock or waits for it.
+        # As long as a request of the namespace holds its lock or waits for it.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @Route(
@@ -340,8 +335,6 @@ class SamplesView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SamplesResource(Resource):
-    """The route of samples."""
-
     def __init__(self, store: Store, clock: Clock, rules: RecordRules) -> None:
         self._store = store
         self._clock = clock

@@ -25,7 +25,6 @@ access_options = join(
 def access_body(
     session: Session, *, is_admin: bool, apps: Sequence[str], roles: Sequence[tuple[str, str]]
 ) -> dict[str, Any]:
-    """The part of a request's body with the rights."""
     allowed = [find_app(session, app) for app in apps]
     given = {_scope(session, scope): role for scope, role in roles}
     return {"isAdmin": is_admin, "allowedApps": allowed, "roles": given}
@@ -37,7 +36,6 @@ def _scope(session: Session, typed: str) -> str:
 
 
 def may(holder: Json) -> str:
-    """The rights of a user or token, in a line."""
     if holder["isAdmin"]:
         return "everything"
     apps = [f"app/{app}: admin" for app in holder["allowedApps"] or []]

@@ -220,7 +220,7 @@ def listen(session: Session, key: str, url: str, since: str | None, secret_file:
 
 
 def _check(session: Session, subscription: Json) -> None:
-    """Raise `Failure` for whoever may see no events; tell why none may come."""
+    """Raise `Failure` if the caller may see no events; tell why none may come."""
     if subscription["redacted"]:
         raise Failure(Exit.NOT_ALLOWED, "You may not see the events of this subscription: that takes an operator.")
     if subscription["state"] != "active":

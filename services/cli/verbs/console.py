@@ -46,9 +46,9 @@ def list_minutes(session: Session, minutes: int) -> None:
     columns = (
         TableColumn("FROM", lambda minute: session.out.when(minute["at"]), "word"),
         TableColumn("PUSHES", lambda minute: minute["recipients"].get("sent", 0), "number"),
-        TableColumn("MESSAGES", lambda minute: minute.get("messages", {}).get("accepted", 0), "number"),
+        TableColumn("MESSAGES", lambda minute: minute["messages"].get("accepted", 0), "number"),
         TableColumn("CALLS", lambda minute: count_calls([minute]), "number"),
-        TableColumn("DELIVERIES", lambda minute: minute.get("deliveries", {}).get("success", 0), "number"),
+        TableColumn("DELIVERIES", lambda minute: minute["deliveries"].get("success", 0), "number"),
         TableColumn("FAILED", _count_failed, "number"),
         TableColumn("RETRIES", lambda minute: minute["retries"], "number"),
         TableColumn("DEAD", lambda minute: minute["deadLetters"], "number"),
@@ -61,13 +61,13 @@ def list_minutes(session: Session, minutes: int) -> None:
 
 def count_calls(minutes: Sequence[Json]) -> int:
     """How many scheduled calls reached their target; an attempt that failed is none."""
-    fired = [pair for minute in minutes for pair in minute.get("fired", {}).items()]
+    fired = [pair for minute in minutes for pair in minute["fired"].items()]
     return sum(count for kind, count in fired if kind.endswith("/fired"))
 
 
 def _count_failed(minute: Json) -> int:
     """The devices and messages that were refused. Calls that fail are retries or dead letters."""
-    failed: int = minute["recipients"].get("failed", 0) + minute.get("messages", {}).get("refused", 0)
+    failed: int = minute["recipients"].get("failed", 0) + minute["messages"].get("refused", 0)
     return failed
 
 
@@ -81,7 +81,6 @@ def list_processes(session: Session) -> None:
 
 
 def process_columns(out: Output) -> Sequence[TableColumn]:
-    """The columns of a list of processes."""
     return (
         TableColumn("ID", lambda each: each["id"], "id"),
         TableColumn("ROLES", lambda each: ",".join(each["roles"])),
@@ -163,7 +162,7 @@ def _draw(out: Output, overview: Json) -> None:
         seen = f"{visible(sign['seen']).removesuffix('.')}. " if sign["seen"] else ""
         out.write(f"\n{severity}  {visible(sign['name'])}{since}: {seen}{visible(sign['sentence'])}")
         out.write(f"      {visible(sign['remedy'])}")
-    for each in overview.get("attention", ()):
+    for each in overview["attention"]:
         command = COMMANDS.get(each["kind"])
         out.write(f"\n{paint('attention', 'yellow')}  {visible(each['sentence'])}{f': `{command}`' if command else ''}")
     for thing in overview["unknown"]:
@@ -173,7 +172,7 @@ def _draw(out: Output, overview: Json) -> None:
     for line in draw_record(_figures(overview)):
         out.write(line)
     busy = [queue for queue in overview["queues"] if queue["ready"] or queue["unacked"]]
-    _jobs_section(out, "Paused", overview["jobs"].get("paused", []))
+    _jobs_section(out, "Paused", overview["jobs"]["paused"])
     _jobs_section(out, "Running", overview["jobs"]["running"])
     _jobs_section(out, "Scheduled", overview["jobs"]["waiting"])
     _section(out, "Queues that are not empty", QUEUE_COLUMNS, busy)
@@ -207,8 +206,8 @@ def _section(out: Output, title: str, columns: Any, rows: list[Json]) -> None:
 def _figures(overview: Json) -> list[tuple[str, object]]:
     minutes = overview["minutes"]
     pushes = sum(minute["recipients"].get("sent", 0) for minute in minutes)
-    messages = sum(minute.get("messages", {}).get("accepted", 0) for minute in minutes)
-    deliveries = sum(minute.get("deliveries", {}).get("success", 0) for minute in minutes)
+    messages = sum(minute["messages"].get("accepted", 0) for minute in minutes)
+    deliveries = sum(minute["deliveries"].get("success", 0) for minute in minutes)
     done = [
         count_things(pushes, "push", "pushes"),
         count_things(messages, "message"),

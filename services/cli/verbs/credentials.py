@@ -193,13 +193,11 @@ def _find(session: Session, app_id: str, typed: str) -> Json:
 
 
 def _body(session: Session, *, shared_with: tuple[str, ...], **chosen: Any) -> dict[str, Any]:
-    """The part of a request's body that the options say."""
     body = {_FIELD_OF[name]: value for name, value in chosen.items() if value is not None}
     return body | ({"sharedWith": [find_app(session, app) for app in shared_with]} if shared_with else {})
 
 
 def _standing_fields(session: Session, credential: Json) -> Fields:
-    """How it sends now."""
     queue, until = credential["queue"], credential["holdUntil"]
     sends = f"{credential['effectiveRate']:g}/s" if credential["limitedBy"] else "nothing"
     waits = f"{count_things(queue['messages'], 'message')} of {count_things(queue['jobs'], 'open job')}"

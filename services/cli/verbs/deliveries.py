@@ -184,7 +184,6 @@ def _describe_death(letter: Json) -> str:
 
 
 def _find_letter(session: Session, of: str | None, typed: str, namespace: str) -> tuple[tuple[str, ...], str]:
-    """The path of the list that has the dead letter, and its id."""
     letters: Iterator[Json] = chain.from_iterable(session.api.items(*path, namespace=namespace) for path in _paths(of))
     letter = pick(typed, letters, what="dead letter", see="`carillon dead-letters list` shows them.")
     return _PATHS[_source(letter)], str(letter["id"])

@@ -9,7 +9,7 @@ import click
 from services.cli import complete, options
 from services.cli.job_options import job_body, job_options
 from services.cli.job_screens import show_batches, show_group, show_preview, show_samples, tell_warnings, watch_group
-from services.cli.job_shape import ENDED, creation_of, name_of, state_of, zone_columns, zones_with_devices
+from services.cli.job_shape import ENDED, creation_of, state_of, zone_columns, zones_with_devices
 from services.cli.names import find_app, find_group, newest_jobs
 from services.cli.output import TableColumn, group_digits
 from services.cli.session import NAMED_FROM_DEVICES, Session
@@ -27,7 +27,7 @@ def list_groups(session: Session, limit: int | None) -> None:
     columns = (
         TableColumn("ID", lambda job: job["jobGroupId"], "id"),
         TableColumn("APP", lambda job: job["app"]["name"]),
-        TableColumn("NAME", name_of),
+        TableColumn("NAME", lambda job: job["name"]),
         TableColumn("MADE", lambda job: session.out.when(job["createdAt"]), "word"),
         TableColumn("MADE BY", lambda job: job["createdBy"]),
     )
@@ -114,7 +114,7 @@ def stop(session: Session, group_name: str) -> None:
         f"devices planned so far will not be reached, nor those of {ahead} zones that have not started. "
         "There is no undo."
     )
-    session.ask(sentence, type_name=name_of(group) if left > NAMED_FROM_DEVICES else "")
+    session.ask(sentence, type_name=group["name"] if left > NAMED_FROM_DEVICES else "")
     _move(session, path, "stop", "Stopped")
 
 

@@ -154,7 +154,6 @@ def stop(session: Session, job_name: str) -> None:
     job = _get(session, job_name, among=OPEN)
     if state_of(job) in ENDED - BAD:
         raise Failure(Exit.REFUSED, f"Job {visible(job['id'])} is completed: there is nothing to stop.")
-    # The API has a dry run, but while a deployment is upgraded a process of 0.1.0 may get the request: it would stop.
     left = job["totalTokens"] - job["completedTokens"]
     app = job["app"]["name"]
     undo = "`carillon jobs retry` can send the rest later." if job.get("messages") else "There is no undo."
@@ -250,7 +249,7 @@ def _confirm(session: Session, app_id: str, job_id: str, done: str) -> None:
 
 def _what_is_left(job: Json, left: int) -> str:
     if not job["totalBatches"]:
-        return "nobody has got it yet."
+        return "no recipient has got it yet."
     planned = f"{group_digits(left)} of the {group_digits(job['totalTokens'])} {units_of(job)} planned so far"
     return f"{planned} will not be {'sent' if job.get('credentialId') else 'reached'}."
 

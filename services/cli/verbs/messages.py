@@ -162,7 +162,7 @@ def show(session: Session, message_id: str) -> None:
 
 
 def _outcome_of_message(session: Session, start: int, result: Json) -> str:
-    """How one item ended; a refusal is told by its place among all, for a recipient is nobody's business."""
+    """How one item ended; a refusal is told by its place among all, because a recipient is personal."""
     if result["status"] < HTTPStatus.BAD_REQUEST:
         return "accepted"
     error = result["error"]
@@ -298,7 +298,7 @@ def _fields(**meant: Any) -> dict[str, Any]:
 
 
 def _outcome_of_suppression(session: Session, start: int, result: Json) -> str:
-    """How one item ended; a refusal is told by its place among all, for an address is nobody's business."""
+    """How one item ended; a refusal is told by its place among all, because an address is personal."""
     if result["status"] < HTTPStatus.BAD_REQUEST:
         return "created" if result["status"] == HTTPStatus.CREATED else "there"
     session.out.tell(f"{start + result['index'] + 1}: {result['error']['field']}: {result['error']['reason']}")

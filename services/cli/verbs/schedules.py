@@ -93,7 +93,6 @@ _AHEAD = 20  # of the next instants, the API tells so many
 
 
 def schedule_columns(out: Output) -> Sequence[TableColumn]:
-    """The columns of a list of schedules."""
     return (
         TableColumn("KEY", lambda each: each["key"], "id"),
         state_column("STATE", lambda each: each["state"]),
@@ -104,7 +103,6 @@ def schedule_columns(out: Output) -> Sequence[TableColumn]:
 
 
 def schedule_fields(out: Output, schedule: Json) -> Fields:
-    """All fields of a schedule."""
     return [
         ("key", schedule["key"]),
         ("state", schedule["state"]),
@@ -133,7 +131,6 @@ def next_instants(out: Output, schedule: Json, instants: Sequence[str]) -> list[
 
 
 def recurrence_word(schedule: Json) -> str:
-    """Its recurrence in a word."""
     if cron := schedule.get("cron"):
         return f"{cron} ({schedule.get('timezone', 'UTC')})"
     if every := schedule.get("every"):
@@ -151,7 +148,6 @@ def _when(schedule: Json) -> str:
 
 
 def callback_word(callback: Any) -> str:
-    """The target of its message in a word."""
     if not callback:
         return ""
     data = callback["data"]

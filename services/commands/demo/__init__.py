@@ -36,12 +36,7 @@ _OWN_NETWORK = "127.0.0.0/8"
 
 
 async def demo(settings: Settings, *, count: int, keep: bool, data_dir: str | None) -> int:
-    """Run the demo; returns the exit code, 1 if a promise was not kept.
-
-    Raises:
-        Conflict: another Carillon runs on the folder.
-        Unavailable: a server is not installed or does not start.
-    """
+    """Run the demo; returns the exit code, 1 if a promise was not kept."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

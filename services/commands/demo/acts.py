@@ -160,7 +160,6 @@ class Receiver:
 
 
 def failure_of(token: str) -> str | None:
-    """The reason why a push to this device fails; `None` if it is delivered."""
     place = int(token[:8], 16) % 1000
     if place < _UNREGISTERED:
         return "unregistered"
@@ -195,8 +194,6 @@ class Arrival(Struct, frozen=True):
 
 
 async def send_mails(customer: Customer, victim: Victim, app_id: str) -> bool:
-    """Send, and start the victim again after its death. Returns whether all promises were kept. Raises as `Customer`
-    and `Victim`."""
     sandbox = Path(victim.settings.providers.sandbox_file)
     template = {"name": _TEMPLATE, "locale": "en", "body": {"text": "Dear {{name}}"}}
     await customer.make_once(f"/apps/{app_id}/templates", template, "name", "locale")
@@ -289,7 +286,6 @@ class BusReceiver:
 
 
 async def publish_and_receive(api: str, root_key: str) -> bool:
-    """Publish, and receive. Returns whether all promises were kept. Raises as `Customer`."""
     well, failing = receivers = BusReceiver("healthy"), BusReceiver("failing", refusals=REFUSALS)
     topic = "widgets_" + "".join(secrets.choice(ascii_lowercase) for _ in range(8))  # the last demo's has an owner
     async with AsyncExitStack() as opened:

@@ -95,14 +95,12 @@ class Victim:
         return False, died
 
     async def stop(self) -> None:
-        """End it, if it runs, and wait for that."""
         if self._mark is not None:
             ending = asyncio.to_thread(processes.end, self._mark, grace_seconds=_GRACE_SECONDS)
             await asyncio.shield(ending)
 
 
 async def becomes_true(condition: Callable[[], bool], *, seconds: float) -> bool:
-    """Whether the condition becomes true in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

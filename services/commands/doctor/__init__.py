@@ -1,29 +1,26 @@
 """`carillon doctor`: asks every server that the settings name whether it is as Carillon needs it, and changes nothing.
 
-    services/commands/doctor/
-        questions.py   questions, answers, and how all are asked at once
-        report.py      how answers are shown
-        mongodb.py, rabbitmq.py, kafka.py, others.py   the questions
-
-The drivers are asked by modules called `inspection` beside them; this package judges their answers.
+`questions.py` says how questions are asked, answered and shown; the other modules have them. The drivers are asked by
+modules beside them; this package judges their answers.
 """
 
 import asyncio
 import logging
 import os
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import cast
 from urllib.parse import urlsplit
 
+import click
 import structlog
 
-from services.commands.doctor.kafka import KAFKA
+from services.commands.doctor.brokers import KAFKA, MANAGEMENT, RABBITMQ
 from services.commands.doctor.mongodb import MONGODB
 from services.commands.doctor.others import DEPLOYMENT, FILES, MAIL, MESSAGES, POSTGRESQL
-from services.commands.doctor.questions import Finding, Given, Level, as_json, as_list, ask_all, mask_secrets, show
-from services.commands.doctor.rabbitmq import MANAGEMENT, RABBITMQ
+from services.commands.doctor.questions import Finding, Given, Level, as_json, as_list, ask_all, mask_secrets
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
 from services.wiring.workers import build_stages, queues_of
@@ -61,9 +58,9 @@ async def examine_and_tell(settings: Settings, *, json: bool, colour: bool) -> i
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     began = time.monotonic()
     findings = await examine(settings)
-    if json:
-        show("\n".join(map(as_json, findings)), colour=False)
-    else:
-        show(as_list(findings, SUBJECTS, settings, time.monotonic() - began), colour=colour)
+    seconds = time.monotonic() - began
+    text = "\n".join(map(as_json, findings)) if json else as_list(findings, SUBJECTS, settings, seconds)
+    click.echo(text if colour else click.unstyle(text), color=colour)
+    sys.stdout.flush()
     # A driver, or a thread that resolves a name, may hang for minutes. There is nothing left for it to do.
     os._exit(EXIT_WELL if all(finding.level is Level.OK for finding in findings) else EXIT_FOUND)

@@ -105,7 +105,6 @@ async def check_init(given: Given) -> Answer:
 
 
 def judge_stamp(stamp: Stamp | None) -> Answer:
-    """Whether this release works with the database."""
     if stamp is None:
         return fault("the database is not set up", INIT)
     try:
@@ -119,7 +118,6 @@ def judge_stamp(stamp: Stamp | None) -> Answer:
 
 
 def judge_indexes(found: IndexComparison, url: str) -> Answer:
-    """Whether all indexes of `carillon init` are there."""
     opinions: list[Finding] = []
     for index in found.hindering:
         drop = _mongosh(url, f'db.getCollection("{index.collection}").dropIndex("{index.name}")')

@@ -151,7 +151,6 @@ async def check_proxies(given: Given) -> Answer:
 
 
 def judge_tables(tables: Sequence[FoundTable], url: str) -> Iterator[Finding]:
-    """The faults of push tables."""
     user = _identifier(unquote(urlsplit(url).username or ""))
     for table in tables:
         name = _identifier(table.name)
@@ -180,7 +179,6 @@ def judge_tables(tables: Sequence[FoundTable], url: str) -> Iterator[Finding]:
 def judge_keys(
     credentials: Sequence[Credential], subscriptions: Sequence[EventSubscription], keys: KeyRing, now: datetime
 ) -> Answer:
-    """Whether the keys open all secrets, and whether older ones are still needed."""
     if not keys.can_seal and (credentials or subscriptions):
         said = f"{KEYS_SETTING} has no key, and {len(credentials) + len(subscriptions)} secrets are sealed"
         return fault(f"{said}: nothing is sent by them", export(KEYS_SETTING, "<the key that they were sealed under>"))
@@ -213,7 +211,6 @@ def judge_keys(
 
 
 def judge_time(bound_us: int, *, allowed_ms: int, clocks: int = 1) -> Answer:
-    """Whether a worker here knows the database's time, which may be told by several clocks in turn."""
     if clocks > 1:
         return fault(
             f"{clocks} clocks tell the database's time in turn, as several mongos do: a worker here sends nothing. "
@@ -231,7 +228,6 @@ def judge_time(bound_us: int, *, allowed_ms: int, clocks: int = 1) -> Answer:
 
 
 def judge_tls(weaknesses: Sequence[tuple[str, str]], seconds_left: Mapping[str, float]) -> Answer:
-    """Whether connections are safe, and certificates good for long enough."""
     findings: list[Finding] = []
     for setting, sentence in weaknesses:
         findings += warn(f"{setting}: {sentence}")
@@ -242,7 +238,6 @@ def judge_tls(weaknesses: Sequence[tuple[str, str]], seconds_left: Mapping[str, 
 
 
 def judge_proxies(api: ApiSettings) -> Answer:
-    """Whether only proxies may name people."""
     networks = [ipaddress.ip_network(network) for network in api.trusted_proxies]
     remedy = export("api.trusted_proxies", "<the addresses of your proxy>")
     if open_to_all := [str(network) for network in networks if network.prefixlen == 0]:

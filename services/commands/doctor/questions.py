@@ -5,7 +5,6 @@ import json
 import os
 import shlex
 import socket
-import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from enum import StrEnum
 from itertools import groupby
@@ -27,8 +26,6 @@ INIT = "carillon init"
 
 
 class Level(StrEnum):
-    """How bad an answer is."""
-
     OK = "ok"
     WARNING = "warning"
     FAULT = "fault"
@@ -71,7 +68,6 @@ def name_some(names: Sequence[str], most: int = 5) -> str:
 
 
 def command(*words: str) -> str:
-    """A command with every word quoted for a POSIX shell."""
     return shlex.join(words)
 
 
@@ -140,7 +136,6 @@ async def reach(*addresses: tuple[str, int]) -> Answer:
 
 
 def show_address(host: str, port: int) -> str:
-    """The address as one writes it."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -234,30 +229,15 @@ def as_json(finding: Finding) -> str:
 
 
 def as_list(findings: Sequence[Finding], subjects: Sequence[Subject], settings: Settings, seconds: float) -> str:
-    """All findings by subject, and their sum."""
     places = {subject.name: subject.place(settings) or "" for subject in subjects}
-    blocks = [
-        "\n".join([_head(of, places.get(of, "")), *map(_line, group)])
-        for of, group in groupby(findings, lambda finding: finding.of)
-    ]
-    return "\n\n".join([*blocks, _sum_up(findings, seconds)])
-
-
-def show(text: str, *, colour: bool) -> None:
-    """Print the text, with its colours or without."""
-    click.echo(text if colour else click.unstyle(text), color=colour)
-    sys.stdout.flush()
-
-
-def _sum_up(findings: Sequence[Finding], seconds: float) -> str:
+    blocks = []
+    for of, group in groupby(findings, lambda finding: finding.of):
+        place = click.style(f"  {_escape(places[of])}", dim=True) if places.get(of) else ""
+        blocks.append("\n".join([click.style(of, bold=True) + place, *map(_line, group)]))
     ok, warnings, faults = (sum(finding.level is level for finding in findings) for level in Level)
     said = f"{ok} ok, {warnings} warning{'' if warnings == 1 else 's'}, {faults} fault{'' if faults == 1 else 's'}"
     worst = Level.FAULT if faults else Level.WARNING if warnings else Level.OK
-    return f"{click.style(said, fg=_COLOURS[worst], bold=True)}, in {seconds:.1f} s."
-
-
-def _head(of: str, place: str) -> str:
-    return click.style(of, bold=True) + (click.style(f"  {_escape(place)}", dim=True) if place else "")
+    return "\n\n".join([*blocks, f"{click.style(said, fg=_COLOURS[worst], bold=True)}, in {seconds:.1f} s."])
 
 
 def _line(finding: Finding) -> str:

@@ -10,7 +10,6 @@ again.
 
 import asyncio
 import random
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import ClassVar
@@ -24,7 +23,7 @@ from services.worker.bus.held_queue import MOMENT_SECONDS, RunTools
 from services.worker.bus.queue_run import QueueRun
 from services.worker.consumer import Stage
 from shared.domain.bus.health import Care
-from shared.domain.bus.wake_ups import DeliverQueue, DeliverSlowly, RunReplay, TakenWakeUp
+from shared.domain.bus.wake_ups import DeliverQueue, DeliverSlowly, RunReplay
 from shared.domain.errors import Unavailable
 from shared.flow.bus.receivers import Receivers
 from shared.flow.bus.replays import Replaying
@@ -73,7 +72,22 @@ class DeliverQueues(Stage[DeliverQueue]):
         self._store = tools.store
         self._time = tools.time
         self._is_stopping = False
-        self._tools = _run_tools(tools, in_flight, lambda: self._is_stopping, for_slow=self.for_slow)
+        lease = tools.call_seconds + _SETTLING_SECONDS
+        self._tools = RunTools(
+            store=GroupedStore(tools.store, tools.time, tools.waker, lease=timedelta(seconds=lease + tools.ahead)),
+            receivers=Receivers(tools.outgoing, tools.ring, tools.time),
+            subscribing=tools.subscribing,
+            time=tools.time,
+            care=tools.care,
+            runs=FairBudget(in_flight),
+            moving=TTLCache(_MOST_MOVING, ttl=MOMENT_SECONDS),
+            places=FairBudget(in_flight),
+            budget=tools.budget,
+            for_slow=self.for_slow,
+            lease_seconds=lease,
+            call_seconds=tools.call_seconds,
+            is_stopping=lambda: self._is_stopping,
+        )
 
     async def run(self, task: DeliverQueue) -> None:
         """Work on the queue if its wake-up can still be taken. Raises `Unavailable` if the wake-up cannot be put
@@ -88,10 +102,15 @@ class DeliverQueues(Stage[DeliverQueue]):
             await QueueRun(taken, self._tools, taken_at=asked_at).run()
         except Unavailable as error:
             log.warning("a queue waits for the store", queue=taken.queue, reason=str(error))
-            await self._give_back(taken)
+            handed = HandedWakeUp(taken.id, taken.token, taken.of.slow)
+            with suppress(Unavailable):
+                await self._store.bus_wake_ups.put_back([handed], self._time.reckon() + _SOON)
         except Exception:
             log.exception("a queue cannot be worked on", queue=taken.queue)
-            await self._put_off(taken)
+            # An internal error is no death of a worker: it says nothing about the receiver.
+            pause = next_delay(_AFTER_FAULTS, taken.of.faults + 1, random.random())
+            with suppress(Unavailable):
+                await self._store.bus_wake_ups.put_off(taken, self._time.reckon() + timedelta(seconds=pause))
 
     async def put_off(self, task: DeliverQueue) -> None:
         """Drop the message: when the lease ends, the wake-up is handed over again."""
@@ -101,19 +120,7 @@ class DeliverQueues(Stage[DeliverQueue]):
         log.error("a queue cannot be worked on", task=repr(task), reason=reason)
 
     def stop(self) -> None:
-        """Begin no more calls, because the process stops."""
         self._is_stopping = True
-
-    async def _give_back(self, taken: TakenWakeUp) -> None:
-        handed = HandedWakeUp(taken.id, taken.token, taken.of.slow)
-        with suppress(Unavailable):
-            await self._store.bus_wake_ups.put_back([handed], self._time.reckon() + _SOON)
-
-    async def _put_off(self, taken: TakenWakeUp) -> None:
-        """An internal error is no death of a worker: it says nothing about the receiver."""
-        pause = next_delay(_AFTER_FAULTS, taken.of.faults + 1, random.random())
-        with suppress(Unavailable):
-            await self._store.bus_wake_ups.put_off(taken, self._time.reckon() + timedelta(seconds=pause))
 
     async def close(self) -> None:
         await self._tools.store.close()
@@ -126,28 +133,7 @@ class DeliverSlowQueues(DeliverQueues):
     for_slow: ClassVar[bool] = True
 
 
-def _run_tools(tools: DeliveringTools, in_flight: int, is_stopping: Callable[[], bool], *, for_slow: bool) -> RunTools:
-    lease = tools.call_seconds + _SETTLING_SECONDS
-    return RunTools(
-        store=GroupedStore(tools.store, tools.time, tools.waker, lease=timedelta(seconds=lease + tools.ahead)),
-        receivers=Receivers(tools.outgoing, tools.ring, tools.time),
-        subscribing=tools.subscribing,
-        time=tools.time,
-        care=tools.care,
-        runs=FairBudget(in_flight),
-        moving=TTLCache(_MOST_MOVING, ttl=MOMENT_SECONDS),
-        places=FairBudget(in_flight),
-        budget=tools.budget,
-        for_slow=for_slow,
-        lease_seconds=lease,
-        call_seconds=tools.call_seconds,
-        is_stopping=is_stopping,
-    )
-
-
 class ReplayRunner(Stage[RunReplay]):
-    """Runs replays, a turn at a time."""
-
     task = RunReplay
     in_flight = 2
 
@@ -165,5 +151,4 @@ class ReplayRunner(Stage[RunReplay]):
         await self._replaying.give_up(task.replay_id, reason)
 
     def stop(self) -> None:
-        """Leave replays in hand to other workers."""
         self._stopping.set()

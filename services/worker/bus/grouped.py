@@ -8,6 +8,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from itertools import compress, groupby
 from operator import attrgetter
 from typing import Generic, TypeVar
@@ -226,7 +227,7 @@ class GroupedStore:
         self.hand_on = GroupedCall(self._hand_on)
         self.read_queue = GroupedCall(self._read_queues)
         self.read_open = GroupedCall(self._read_open)
-        self.read_heads = GroupedCall(self._read_heads)
+        self.read_heads = GroupedCall(partial(read_heads, store.bus_cuts))
         self.read_chunks = GroupedCall(self._read_chunks, _size_of_heads)
         self.read_bodies = GroupedCall(self._read_bodies, _size_of_deliveries)
         self.cut = GroupedCall(self._cut, _size_of_cut)
@@ -262,7 +263,6 @@ class GroupedStore:
             log.exception("sessions of a worker that is gone cannot be ended", sessions=len(names))
 
     async def _renew(self, taken: Sequence[TakenWakeUp]) -> Sequence[bool]:
-        """Whether each is still held."""
         ours = await self._store.bus_wake_ups.renew(taken, until=await self._time.now() + self._lease)
         return [wake_up.claim in ours for wake_up in taken]
 
@@ -283,7 +283,7 @@ class GroupedStore:
         )
         found = [subscriptions.get(ids[queue]) for queue in queues]
         return [
-            QueueReading(subscription if _is_of(subscription, queue) else None, cursors.get(queue))
+            QueueReading(subscription if subscription and subscription.queue == queue else None, cursors.get(queue))
             for queue, subscription in zip(queues, found, strict=True)
         ]
 
@@ -297,16 +297,12 @@ class GroupedStore:
             found[delivery.queue].append(delivery)
         return [found[one.queue] for one in asked]
 
-    async def _read_heads(self, asked: Sequence[HeadsAsked]) -> Sequence[list[ChunkHead]]:
-        return await read_heads(self._store.bus_cuts, asked)
-
     async def _read_chunks(self, asked: Sequence[Sequence[ChunkHead]]) -> Sequence[list[QueuedChunk]]:
         found = await self._store.bus_cuts.read([head.id for heads in asked for head in heads])
         by_id = {chunk.id: chunk for chunk in found}
         return [[by_id[head.id] for head in heads if head.id in by_id] for heads in asked]
 
     async def _read_bodies(self, asked: Sequence[Sequence[EventDelivery]]) -> Sequence[list[EventDelivery]]:
-        """The same deliveries as they are now, with their events."""
         found = await self._store.bus_deliveries.with_ids([delivery.id for some in asked for delivery in some])
         return [[found[delivery.id] for delivery in some if delivery.id in found] for some in asked]
 
@@ -324,7 +320,6 @@ class GroupedStore:
 
     @property
     def _own_sessions(self) -> tuple[OwnSession, OwnSession]:
-        """The session for cuts and the one for settlements."""
         if self._sessions is None:
             self._sessions = self._store.bus_cuts.open_session(), self._store.bus_cuts.open_session()
         return self._sessions
@@ -334,10 +329,6 @@ class GroupedStore:
         sessions, self._sessions = self._sessions or (), None
         for session in sessions:
             await session.close()
-
-
-def _is_of(subscription: EventSubscription | None, queue: str) -> bool:
-    return subscription is not None and subscription.queue == queue
 
 
 def _size_of_heads(heads: Iterable[ChunkHead]) -> int:

@@ -39,7 +39,6 @@ def count_throttled(subscription: EventSubscription) -> None:
 
 
 def count_call(subscription: EventSubscription, settled: SettledDelivery, result: CallResult) -> None:
-    """Count a call that is settled."""
     label, outcome, delivery = _label(subscription.id), "success" if result.is_success else "failure", settled.before
     BUS_DELIVERIES.labels(label, outcome).inc()
     BUS_DELIVERED_EVENTS.labels(label, outcome).inc(delivery.count)
@@ -53,7 +52,6 @@ def count_call(subscription: EventSubscription, settled: SettledDelivery, result
 
 
 def count_settled(subscription: EventSubscription, settled: SettledDelivery) -> None:
-    """Count the events of a delivery that is settled."""
     if settled.after.settled_at is not None:
         BUS_EVENTS_SETTLED.labels(_label(subscription.id), settled.after.status.value).inc(settled.before.count)
 
@@ -198,7 +196,6 @@ class HeldQueue:
         self._leased_from = now
 
     def can_hold_bytes(self, size: int) -> bool:
-        """Whether it may ask for more bytes."""
         return self.share.can_take(self.active.namespace, size)
 
     async def hold_bytes(self, size: int) -> None:

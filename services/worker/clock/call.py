@@ -26,7 +26,7 @@ from shared.domain.rates import Shares
 from shared.flow.accounts import Signing
 from shared.flow.clock.settlement import Attempt, Settlement
 from shared.flow.time import DatabaseTime
-from shared.outgoing import Answer, Blocked, Call, Outgoing, Unreachable
+from shared.outgoing import Blocked, Call, Outgoing, Unreachable
 from shared.runtime.faults import fault
 from shared.runtime.metrics import CALLS_LET_GO
 from shared.runtime.tracing import current_span, with_header
@@ -58,7 +58,6 @@ class HttpCaller:
         self._one_suspect = asyncio.Lock()
 
     async def run(self, task: CallTarget) -> None:
-        """Make the call if it is still due."""
         leased_until = await self._time.now() + self._lease
         occurrence = await self._store.occurrences.take(task.occurrence_id, task.token, leased_until=leased_until)
         if occurrence is None:
@@ -70,14 +69,6 @@ class HttpCaller:
             await self._call_and_settle(occurrence, schedule, schedule.definition.callback)
         else:
             await self._call_suspect(occurrence, schedule, schedule.definition.callback)
-
-    async def put_off(self, task: CallTarget) -> None:
-        """Drop the message: when the lease ends, the occurrence is handed out again."""
-
-    async def give_up(self, task: CallTarget, reason: str) -> None:
-        """Leave the occurrence to its lease: claims make it a suspect, and a suspect whose calls never end becomes a
-        dead letter."""
-        log.error("call cannot be made", task=repr(task), reason=reason)
 
     async def _call_suspect(self, occurrence: Occurrence, schedule: Schedule, callback: HttpCallback) -> None:
         """Call one suspect at a time, so that a call which ends this process does not count against another
@@ -135,13 +126,10 @@ class HttpCaller:
         except (Unreachable, Blocked) as error:
             refusal, retry_after = Undeliverable(str(error)), None
         else:
-            refusal, retry_after = _refusal(answer), answer.retry_after_seconds
+            refused = Undeliverable(f"HTTP {answer.status}: {answer.excerpt}".rstrip(": "))
+            refusal, retry_after = None if answer.accepted else refused, answer.retry_after_seconds
         lasted = timedelta(seconds=time.monotonic() - began)
         return Attempt(occurrence, schedule, at, refusal, lasted, retry_after)
-
-
-def _refusal(answer: Answer) -> Undeliverable | None:
-    return None if answer.accepted else Undeliverable(f"HTTP {answer.status}: {answer.excerpt}".rstrip(": "))
 
 
 # A namespace gets at most three quarters of the places and half of the room; others have the rest at once.
@@ -180,7 +168,6 @@ class Places:
             self._admit_waiting()
 
     def close(self) -> None:
-        """End all waiting."""
         self._closed = True
         futures = [future for hosts in self._waiting.values() for waiting in hosts.values() for future in waiting]
         for future in futures:
@@ -258,7 +245,6 @@ class FairCalls(Stage[CallTarget]):
         self._places = places
 
     async def run(self, task: CallTarget) -> None:
-        """Make the call once it has a place."""
         try:
             async with self._places.place(task.namespace, task.host):
                 await self._caller.run(task)
@@ -267,13 +253,12 @@ class FairCalls(Stage[CallTarget]):
             log.info("call waits for the end of its lease", occurrence_id=task.occurrence_id, namespace=task.namespace)
 
     async def put_off(self, task: CallTarget) -> None:
-        """Drop the message, as the caller does."""
-        await self._caller.put_off(task)
+        """Drop the message: when the lease ends, the occurrence is handed out again."""
 
     async def give_up(self, task: CallTarget, reason: str) -> None:
-        """Leave the call to its lease, as the caller does."""
-        await self._caller.give_up(task, reason)
+        """Leave the occurrence to its lease: claims make it a suspect, and a suspect whose calls never end becomes a
+        dead letter."""
+        log.error("call cannot be made", task=repr(task), reason=reason)
 
     def stop(self) -> None:
-        """End the waiting for places, because the process stops."""
         self._places.close()

@@ -38,8 +38,6 @@ class PlannedBatch(Struct, frozen=True):
 
 
 class TableCuts:
-    """Cuts push tables."""
-
     def __init__(self, audience: Audience | RecipientTables, *, page_batches: int) -> None:
         self._audience = audience
         self._page_batches = page_batches
@@ -52,24 +50,21 @@ class TableCuts:
         batches = _FIRST_PAGE if last is None else self._page_batches
         while cuts := await self._cut(job, after, highest, size, batches):
             whole = after == BEGINNING and await self._is_whole(job, cuts, highest)
-            yield _planned_batches(after, cuts, whole=whole)
+            begins = [after, *(cut.upto for cut in cuts)]
+            yield [
+                PlannedBatch(KeyRange(begin, cut.upto), cut.size, whole)
+                for begin, cut in zip(begins, cuts, strict=False)
+            ]
             after, batches = cuts[-1].upto, self._page_batches
 
     async def _cut(self, job: Job, after: int, highest: int, size: int, batches: int) -> list[Cut]:
-        return await self._audience.cut(
-            job.table, job.filters, zone=job.zone, after=after, upto=highest, size=size, batches=batches
-        )
+        return await self._audience.cut(job.table, job.filters, after=after, upto=highest, size=size, batches=batches)
 
     async def _is_whole(self, job: Job, cuts: Sequence[Cut], highest: int) -> bool:
         """Whether nothing follows the only cut. Only a job with a control group needs to know."""
         if not job.control_group or len(cuts) > 1:
             return False
         return not await self._cut(job, cuts[0].upto, highest, 1, 1)
-
-
-def _planned_batches(after: int, cuts: Sequence[Cut], *, whole: bool) -> list[PlannedBatch]:
-    begins = [after, *(cut.upto for cut in cuts)]
-    return [PlannedBatch(KeyRange(begin, cut.upto), cut.size, whole) for begin, cut in zip(begins, cuts, strict=False)]
 
 
 _ROWS_AT_ONCE = 100
@@ -126,20 +121,18 @@ _ALL_ROWS = 2**63 - 1
 
 
 class FileCuts:
-    """Cuts files of users."""
-
     def __init__(self, store: Store, blobs: Blobs) -> None:
         self._store = store
         self._blobs = blobs
 
     async def pages(
-        self, plan_id: str, first: int, *, zone: str = "", named: NamedColumns | None = None
+        self, plan_id: str, first: int, *, named: NamedColumns | None = None
     ) -> AsyncGenerator[list[PlannedBatch]]:
         """The batches from number `first` on. The first column contains the ids, unless columns are `named`: then the
         plan stores the file's header before the first page. Raises `Invalid` if the file is wrong."""
         number, passed = divmod(first, PAGE)
         while (page := await self._store.files.page(plan_id, number)) is not None:
-            yield _planned_file_batches(number, page, zone)[passed:]
+            yield _planned_file_batches(number, page)[passed:]
             number, passed = number + 1, 0
         plan = await self._store.files.plan(plan_id)
         if plan is None or plan.failure:
@@ -148,7 +141,7 @@ class FileCuts:
             return
         async with aclosing(self._add_pages(plan, number, named)) as pages:
             async for page in pages:
-                yield _planned_file_batches(number, page, zone)[passed:]
+                yield _planned_file_batches(number, page)[passed:]
                 number, passed = (number + 1, 0) if page else (number, passed)
 
     async def _add_pages(
@@ -205,8 +198,6 @@ class FileCuts:
 
 
 class _Reading:
-    """One reading of a file, from its beginning."""
-
     def __init__(self, plan: FilePlan, named: NamedColumns | None) -> None:
         if named is None:
             self._reader, normalize, once = RowReader(), NORMAL_FORMS.get(plan.user_type), True
@@ -244,8 +235,8 @@ class _Reading:
         return self._header
 
 
-def _planned_file_batches(number: int, cuts: Sequence[ByteRange], zone: str) -> list[PlannedBatch]:
-    """The batches of a page's cuts. The number of their users in a zone is known only when they are read. Only the last
-    page may have a single cut, so a first page with a single cut is the whole file."""
+def _planned_file_batches(number: int, cuts: Sequence[ByteRange]) -> list[PlannedBatch]:
+    """The batches of a page's cuts. Only the last page may have a single cut, so a first page with a single cut is the
+    whole file."""
     whole = number == 0 and len(cuts) == 1
-    return [PlannedBatch(cut, 0 if zone else cut.users, whole) for cut in cuts]
+    return [PlannedBatch(cut, cut.users, whole) for cut in cuts]

@@ -4,7 +4,7 @@ its devices among the zones once for the whole group.
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import timedelta
 from itertools import chain
@@ -16,7 +16,7 @@ from services.worker.jobs.cutting import DistinctCuts, FileCuts, PlannedBatch, T
 from shared.audience import DEVICES_AT_ONCE, Audience, DividedUsers
 from shared.audience.recipient_tables import RecipientTables
 from shared.blobs import Blobs
-from shared.domain.audience.audiences import BEGINNING, ByteRange, DeviceList, File, KeyRange, PushTable
+from shared.domain.audience.audiences import BEGINNING, ByteRange, File, KeyRange, PushTable
 from shared.domain.audience.columns import NamedColumns
 from shared.domain.audience.csv_cuts import users_in
 from shared.domain.audience.zones import REST, describe_rest
@@ -48,7 +48,8 @@ class ZoneCuts:
         async with aclosing(self._divider.complete(job, size)) as steps:
             async for _ in steps:
                 yield []
-        planned = await self._plan_lists(job)
+        division = await self._store.divisions.steps(job.file_plan_id)
+        planned = [PlannedBatch(list_, size) for step in division for list_, size in step.lists(job.zone)]
         for start in range(first, len(planned), self._page_batches):
             yield planned[start : start + self._page_batches]
 
@@ -61,14 +62,8 @@ class ZoneCuts:
         about = [describe_rest(devices, last.rest_values)] if job.zone == REST and devices else []
         return last.unknown if job.csv_path and job.counts_unknown else 0, about
 
-    async def _plan_lists(self, job: Job) -> list[PlannedBatch]:
-        steps = await self._store.divisions.steps(job.file_plan_id)
-        return [PlannedBatch(list_, size) for step in steps for list_, size in step.lists(job.zone)]
-
 
 class Divider:
-    """Divides the devices of a group among its zones."""
-
     def __init__(self, store: Store, audience: Audience, blobs: Blobs, file_cuts: FileCuts, *, step_rows: int) -> None:
         self._store = store
         self._audience = audience
@@ -139,7 +134,7 @@ class Divider:
             yield find_devices(after, divided.keys, zone_rules(job), last=last)
 
     async def _walk_file(self, job: Job, plan_id: str, cut: int, file: File) -> AsyncGenerator[FoundDevices | None]:
-        async with aclosing(self._file_cuts.pages(plan_id, cut, zone="")) as pages:
+        async with aclosing(self._file_cuts.pages(plan_id, cut)) as pages:
             async for page in pages:
                 ranges = [batch.range for batch in page if isinstance(batch.range, ByteRange)]
                 cut += len(ranges)
@@ -148,7 +143,8 @@ class Divider:
 
     async def _look_up_cuts(self, job: Job, cuts: Sequence[ByteRange], file: File, *, upto: int) -> FoundDevices:
         found: list[DividedUsers] = []
-        for portion in _portions(_CUTS_AT_ONCE, cuts):
+        for first in range(0, len(cuts), _CUTS_AT_ONCE):
+            portion = cuts[first : first + _CUTS_AT_ONCE]
             found += await asyncio.gather(*(self._look_up_cut(job, lines, file) for lines in portion))
         keys = chain.from_iterable(divided.keys for divided in found)
         unknown = sum(lines.users for lines in cuts) - sum(divided.users for divided in found)
@@ -192,13 +188,7 @@ class Divider:
         raise Unavailable("another planner divides the devices of this group by now")
 
 
-def _portions(size: int, cuts: Sequence[ByteRange]) -> Iterator[Sequence[ByteRange]]:
-    return (cuts[first : first + size] for first in range(0, len(cuts), size))
-
-
 class Cuts:
-    """Cuts the source of a job into batches."""
-
     def __init__(self, store: Store, audience: Audience, blobs: Blobs, worker: WorkerSettings) -> None:
         self._tables = TableCuts(audience, page_batches=worker.page_batches)
         recipients = RecipientTables.beside(audience)
@@ -214,8 +204,7 @@ class Cuts:
         """The batches behind the last one, a page at a time; an empty page means that reading goes on. Raises
         `Invalid`."""
         first = 0 if last is None else last.ordinal + 1
-        # A plan that a worker of an earlier version began continues in that version's way.
-        if job.divided and (last is None or isinstance(last.range, DeviceList)):
+        if job.divided:
             return self._zones.pages(job, first, size)
         match job.plan.source:
             case PushTable(highest):
@@ -226,7 +215,7 @@ class Cuts:
                 tables = self._tables if named is None else self._named_tables
                 return tables.pages(job, highest, keys, size)
             case File():
-                return self._files.pages(job.file_plan_id, first, zone=job.zone, named=named)
+                return self._files.pages(job.file_plan_id, first, named=named)
             case None:
                 raise AssertionError("a plan is begun before it is cut")
             case source:

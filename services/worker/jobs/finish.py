@@ -97,7 +97,6 @@ class Finisher(Stage[FinishJob]):
         self._feed = feed
 
     async def run(self, task: FinishJob) -> None:
-        """Close the job if it is ready."""
         job = await self._finish.job(task.job_id)
         if job is not None and job.totals is not None:
             JOBS_CLOSED.labels(job.status).inc()
@@ -123,14 +122,7 @@ class Mailer(Stage[SendMail]):
     in_flight = 2
 
     def __init__(
-        self,
-        store: Store,
-        mail: Mail,
-        feed: Feed,
-        time: DatabaseTime,
-        mailing: Mailing,
-        *,
-        lease: timedelta,
+        self, store: Store, mail: Mail, feed: Feed, time: DatabaseTime, mailing: Mailing, *, lease: timedelta
     ) -> None:
         self._store = store
         self._mail = mail
@@ -141,7 +133,6 @@ class Mailer(Stage[SendMail]):
         self._sent: LRUCache[tuple[str, str, int], str] = LRUCache(_REMEMBERED_MAILS)
 
     async def run(self, task: SendMail) -> None:
-        """Send the mail if it is still due."""
         job = await self._store.jobs.view(task.job_id)
         due = next((mail for mail in job.mails if (mail.kind, mail.at) == (task.kind, task.at)), None) if job else None
         if job is None or due is None:
@@ -158,7 +149,6 @@ class Mailer(Stage[SendMail]):
         await self._feed.put_off(task)
 
     async def give_up(self, task: SendMail, reason: str) -> None:
-        """Drop the mail."""
         log.error("mail given up", job_id=task.job_id, kind=task.kind, reason=reason)
         job = await self._store.jobs.view(task.job_id)
         for due in job.mails if job is not None else ():
@@ -194,11 +184,8 @@ class Mailer(Stage[SendMail]):
             log.error("mail refused", job_id=job.id, kind=due.kind, reason=str(error))
             return "refused"
         except (Unauthorized, Unavailable) as error:
-            if self._is_old(due):
+            if from_ns(due.at) < self._time.reckon() - _OLDEST:
                 log.error("mail given up", job_id=job.id, kind=due.kind, reason=str(error))
                 return "given up"
             raise Unavailable(str(error)) from error
         return "sent"
-
-    def _is_old(self, due: DueMail) -> bool:
-        return from_ns(due.at) < self._time.reckon() - _OLDEST

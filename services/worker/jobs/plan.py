@@ -51,7 +51,6 @@ class RecipientLimit:
 
 
 async def count_planned(store: Store, job: Job) -> int:
-    """The recipients that the job's plan has now."""
     totals = await store.batch_sums.totals([job.key])
     return totals[job.key].planned if job.key in totals else 0
 
@@ -80,7 +79,6 @@ class PlanInputs:
         self._max_file_bytes = max_file_bytes
 
     async def fix(self, job: Job) -> Job:
-        """The job with the inputs of its plan. Raises `Invalid`."""
         if job.plan.source is not None:
             return job
         templates = await self._templates(job)
@@ -90,7 +88,10 @@ class PlanInputs:
         stage = READ_FILE if isinstance(source, File) else PLAN
         events = [Event(stage, EventState.RUNNING, "starting", self._clock.now_ns())]
         begun = await self._store.jobs.begin_plan(job.key, source=source, templates=templates, events=events)
-        return begun or await self._read_again(job)
+        begun = begun or await self._store.jobs.get(job.key)
+        if begun is None:
+            raise Invalid("the job is gone", field="job")
+        return begun
 
     async def _source(self, job: Job) -> Source:
         """The source that the job reads. If its group is divided already, it is the one that the division has read."""
@@ -120,18 +121,10 @@ class PlanInputs:
         return plan.file
 
     def batch_size(self, job: Job) -> int:
-        """The recipients of a batch, or users of a file."""
         return self._kinds.of(job.service).batch_size(job, self._batch_size)
 
     def named_columns(self, job: Job) -> NamedColumns | None:
-        """The columns of its file or table that the job reads by name, if any."""
         return self._kinds.of(job.service).named_columns(job)
-
-    async def _read_again(self, job: Job) -> Job:
-        found = await self._store.jobs.get(job.key)
-        if found is None:
-            raise Invalid("the job is gone", field="job")
-        return found
 
     async def _templates(self, job: Job) -> tuple[Template, ...]:
         templates = await self._store.templates.find_named(job.app_id, job.template_names)
@@ -170,7 +163,6 @@ class Planner(Stage[PlanJob]):
         self._stopping = False
 
     async def run(self, task: PlanJob) -> None:
-        """Plan the job to its end, or until it is stopped."""
         job = await self._store.jobs.get(task.job_id)
         if job is None or job.ended:
             return

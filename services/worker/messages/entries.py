@@ -65,13 +65,10 @@ class Prepared(Struct):
         return self.content
 
     def forget_content(self) -> None:
-        """Drop the content, which may be large, after the call."""
         self.content = {}
 
 
 class Purpose(Enum):
-    """The purpose of a note on its message."""
-
     REJECT = "reject"  # it is not called at all
     AHEAD = "ahead"  # it is called soon
     BACK = "back"  # it was to be called, and was not

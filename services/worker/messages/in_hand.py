@@ -98,7 +98,6 @@ class BatchesInHand:
                 self._watching = []
 
     def stop(self) -> None:
-        """Put all batches in hand back soon, because the process stops."""
         self._stopping = True
         for held in self._held.values():
             held.stop()

@@ -44,8 +44,6 @@ _MOST_GROWTH = 3  # of what was used: a second column is more than twice a first
 
 
 class LostInstant(Enum):
-    """Why an instant went unused."""
-
     LATE = "late"
     NOT_READY = "not_ready"
     NO_PERMIT = "no_permit"
@@ -112,11 +110,9 @@ class InstantCounts:
         self._before = dict(self.lost)
 
     def use(self, now_us: int, interval_us: int) -> None:
-        """Count an instant whose call has ended now."""
         self.speed.count(None, now_us, interval_us)
 
     def lose(self, why: LostInstant, now_us: int, interval_us: int) -> None:
-        """Count an unused instant."""
         self.lost[why] += 1
         INSTANTS_LOST.labels(why.value).inc()
         self.speed.count(why, now_us, interval_us)

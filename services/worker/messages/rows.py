@@ -58,8 +58,6 @@ class MessagesOfJob(Struct, frozen=True):
 
 
 class Mailings:
-    """The prepared messages of recently sent jobs."""
-
     def __init__(self, store: Store, tables: RecipientTables) -> None:
         self._store = store
         self._tables = tables
@@ -100,8 +98,6 @@ class RecipientRows(Struct, frozen=True, eq=False):
 
 
 class RowsReader:
-    """Reads the rows of batches."""
-
     def __init__(self, tables: RecipientTables, blobs: Blobs) -> None:
         self._tables = tables
         self._blobs = blobs
@@ -243,7 +239,7 @@ async def screen(
             locale="" if locale == own_locale else locale,
         )
         prepared = Prepared(message, {}, row.entry is not None, spelled)
-        # A redacted entry has lost it, and former versions had other forms.
+        # A redacted entry has lost it, and a malformed one is stored as it was spelled.
         if message.to not in ("", spelled) and read(message.to) != address:
             screened.rejected.append(_reject(prepared, Reason.ADDRESS_CHANGED, "", now))
         elif isinstance(address, Malformed):
@@ -261,7 +257,6 @@ async def screen(
 
 
 def ids_of(batch: Batch, rows: RecipientRows) -> Sequence[str]:
-    """The ids of the entries of these rows."""
     incarnation = split_key(batch.job_id)[1]
     return [entry_id(incarnation, batch.ordinal, number) for number in rows.numbers]
 

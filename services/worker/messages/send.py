@@ -108,7 +108,12 @@ async def settle_counted(
     """Settle a batch as if the provider accepted every call. `None` if another worker has it."""
     screened = await screen(store, links, mailing, credential, batch, rows, {}, now=await store.now())
     taken = [replace(prepared.message, state=MessageState.SENT, attempt=1) for prepared in screened.prepared]
-    entries = [*taken, *map(_rejected_entry, screened.rejected)]
+    rejected = [
+        reject(note.prepared.message, note.reason, at=note.at, detail=note.detail)
+        for note in screened.rejected
+        if note.at is not None
+    ]
+    entries = [*taken, *rejected]
     return await store.message_batches.settle(
         batch,
         to=BatchStatus.SENT,
@@ -116,11 +121,6 @@ async def settle_counted(
         size=len(rows.numbers),
         tally=add_tallies(difference(None, entry) for entry in entries),
     )
-
-
-def _rejected_entry(note: Note) -> Message:
-    assert note.at is not None
-    return reject(note.prepared.message, note.reason, at=note.at, detail=note.detail)
 
 
 _WorkAtBatch = Callable[[BatchInHand, WritingSession], Awaitable[Batch | None]]
@@ -180,7 +180,6 @@ class MessageSender(Stage[SendMessages]):
         self._own: LRUCache[str, bool] = LRUCache(_REMEMBERED_OWNERS)
 
     async def run(self, task: SendMessages) -> None:
-        """Send the due messages of the batch, and feed its credential."""
         batch = await self._find(task)
         if batch is None:
             return
@@ -214,7 +213,6 @@ class MessageSender(Stage[SendMessages]):
         self._in_hand.stop()
 
     async def close(self) -> None:
-        """Close the accounts once nothing is sent any more."""
         await self._early_feed.close()
         await self._dispatches.close()
 
@@ -232,7 +230,9 @@ class MessageSender(Stage[SendMessages]):
         finally:
             del self._at[batch.id]
         if left is not None:
-            await self._feed_after(left)
+            standing = await self._leave_place(left)
+            if standing is not None and left.settled and standing.may_finish:
+                await self._feed.finish_if_done(left.job_id)
 
     async def _find(self, task: SendMessages) -> Batch | None:
         """The batch to work on; `None` if the task is void, or the batch is in hand here. Raises `Unavailable` while an
@@ -278,7 +278,9 @@ class MessageSender(Stage[SendMessages]):
             mailing = await self._mailings.prepare(batch.job_id)
             credential = await self._store.credentials.get(mailing.job.credential_id)
             if credential is None or mailing.job.app_id not in credential.usable_by:
-                return await self._end_without_account(batch, session)
+                failure = "the job's credential is gone, or is another app's"
+                await self._flow.stop(batch.job_id, failure=failure, stage=SEND)
+                return await self._end(batch, session, BatchStatus.DROPPED)
             async with self._grace.give(mailing.job, stage=SEND):
                 return await self._send(held, _Batch(batch, mailing, credential, session))
         except BatchTaken:
@@ -432,10 +434,6 @@ class MessageSender(Stage[SendMessages]):
         await self._bounces.look(batch.job_id)
         return settled
 
-    async def _end_without_account(self, batch: Batch, session: WritingSession) -> Batch | None:
-        await self._flow.stop(batch.job_id, failure="the job's credential is gone, or is another app's", stage=SEND)
-        return await self._end(batch, session, BatchStatus.DROPPED)
-
     async def _fail_unreadable(self, batch: Batch, session: WritingSession, error: Invalid) -> Batch | None:
         """A changed file or a missing table cannot be read any more."""
         job = await self._store.jobs.view(batch.job_id)
@@ -447,12 +445,6 @@ class MessageSender(Stage[SendMessages]):
 
     async def _read_entries(self, batch: Batch) -> dict[str, Message]:
         return await self._store.messages.read_batch(split_key(batch.job_id)[1], batch.ordinal)
-
-    async def _feed_after(self, batch: Batch) -> None:
-        """Give up the batch's place, feed its credential, and finish its job if all is settled."""
-        standing = await self._leave_place(batch)
-        if standing is not None and batch.settled and standing.may_finish:
-            await self._feed.finish_if_done(batch.job_id)
 
     async def _leave_place(self, batch: Batch) -> Standing | None:
         standing = await self._store.jobs.get_standing(batch.job_id)

@@ -80,12 +80,7 @@ class SingleSender(Stage[SendSingles]):
     in_flight = _CREDENTIALS_AT_ONCE
 
     def __init__(
-        self,
-        store: Store,
-        dispatches: Dispatches,
-        credentials: CredentialFlow,
-        feed: CredentialFeed,
-        flow: SingleFlow,
+        self, store: Store, dispatches: Dispatches, credentials: CredentialFlow, feed: CredentialFeed, flow: SingleFlow
     ) -> None:
         self._store = store
         self._dispatches = dispatches
@@ -96,7 +91,6 @@ class SingleSender(Stage[SendSingles]):
         self._stopping = False
 
     async def run(self, task: SendSingles) -> None:
-        """Send the due messages of the credential."""
         if self._stopping:
             raise Unavailable("this process is stopping; single messages are sent elsewhere")
         if (known := self._turns.get(task.credential_id)) is not None:
@@ -248,7 +242,8 @@ class SingleSender(Stage[SendSingles]):
                 await self._forget_ended(work, dispatch.held)
                 if loop.time() > looked + _SIGN_SECONDS:
                     looked = loop.time()
-                    if not await self._is_unchanged(work.credential):
+                    found = await self._store.credentials.get(work.credential.id)
+                    if found is None or found.version != work.credential.version:
                         break
                 added = await self._feed_once(work, dispatch)
             except BatchTaken:
@@ -264,8 +259,11 @@ class SingleSender(Stage[SendSingles]):
 
     async def _feed_once(self, work: _Work, dispatch: Dispatch) -> int:
         """Returns how many were handed over."""
-        await self._show_sign(work)
-        room = min(_ahead_of(work.credential) - dispatch.uncalled, WRITTEN_AT_ONCE)
+        if time.monotonic() - work.session.wrote_at > _SIGN_SECONDS:
+            await work.writer.write(())  # a sign of life
+        # About a second's worth of uncalled messages may be in hand.
+        ahead = min(max(int(work.credential.rate), _FEWEST_AHEAD), WRITTEN_AT_ONCE)
+        room = min(ahead - dispatch.uncalled, WRITTEN_AT_ONCE)
         if room <= 0:
             return 0
         prepared = await self._look(work, dispatch.now(), limit=room, beside=dispatch.held)
@@ -277,11 +275,6 @@ class SingleSender(Stage[SendSingles]):
         """The longest stay at one credential: short if this worker has as many as it can."""
         return _LONGEST_SECONDS if len(self._turns) < self.in_flight else _CROWDED_SECONDS
 
-    async def _is_unchanged(self, credential: Credential) -> bool:
-        """Whether the account may still be used as it was opened."""
-        found = await self._store.credentials.get(credential.id)
-        return found is not None and found.version == credential.version
-
     async def _forget_ended(self, work: _Work, held: AbstractSet[str] = frozenset()) -> None:
         """Remove the contents of messages that were sent or ended."""
         left = [each for id_, each in work.turn.handed.items() if id_ not in held]
@@ -289,11 +282,6 @@ class SingleSender(Stage[SendSingles]):
             del work.turn.handed[each.message.id]
         if ended := [each.message.id for each in left if each.message.pending is None]:
             await self._store.single_contents.remove(ended)
-
-    async def _show_sign(self, work: _Work) -> None:
-        """Make an empty write without a recent one: a sign of life."""
-        if time.monotonic() - work.session.wrote_at > _SIGN_SECONDS:
-            await work.writer.write(())
 
     async def _look(
         self, work: _Work, now: datetime, *, limit: int, beside: AbstractSet[str] = frozenset()
@@ -387,8 +375,3 @@ class SingleSender(Stage[SendSingles]):
 
 
 _PAUSES = Backoff(first_seconds=_FIRST_PAUSE, cap_seconds=_LONGEST_PAUSE)
-
-
-def _ahead_of(credential: Credential) -> int:
-    """How many uncalled messages may be in hand: about a second's worth."""
-    return min(max(int(credential.rate), _FEWEST_AHEAD), WRITTEN_AT_ONCE)

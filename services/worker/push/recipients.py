@@ -14,7 +14,6 @@ from shared.blobs import Blobs
 from shared.domain.audience.audiences import ByteRange, DeviceList, File, KeyRange
 from shared.domain.audience.csv_cuts import users_in
 from shared.domain.audience.devices import NOBODY, Devices
-from shared.domain.audience.zones import is_in_zone_of_0_1
 from shared.domain.errors import Invalid
 from shared.domain.jobs.batches import OTHER, Batch, BatchPart, Receipt, part_limit
 from shared.domain.jobs.jobs import Job, job_key
@@ -65,7 +64,7 @@ class RecipientReader:
     async def _read_table(self, job: Job, batch: Batch, keys: KeyRange, most: int) -> Recipients:
         limit = part_limit(batch, most)
         rest = keys if batch.next is None else replace(keys, after=batch.next)
-        devices = await self._audience.read(job.table, job.filters, rest, zone=job.zone, limit=limit)
+        devices = await self._audience.read(job.table, job.filters, rest, limit=limit)
         return _as_part(batch, devices, limit, upto=keys.upto)
 
     async def _read_list(self, job: Job, batch: Batch, devices: DeviceList, most: int) -> Recipients:
@@ -86,21 +85,14 @@ class RecipientReader:
         following = dealt_with if dealt_with < len(users) else None
         if devices is None:
             return Recipients(NOBODY, (), Receipt(failed=1, reasons={TOO_MANY_DEVICES: 1}), following)
-        unknown = len(taken) - len(set(devices.users)) if job.counts_unknown else 0
-        if job.zone and job.counts_unknown:
-            devices = devices.pick([is_in_zone_of_0_1(zone.decode(), job.zone) for zone in devices.zones])
-        return Recipients(devices, (), Receipt(unknown=unknown), following)
+        return Recipients(devices, (), Receipt(unknown=len(taken) - len(set(devices.users))), following)
 
     async def _read_first(self, job: Job, users: Sequence[str], most: int) -> tuple[Sequence[str], Devices | None]:
         """As many of these users as have `most` devices together, but at least the first one, and their devices; `None`
         for a user with more devices than any person has."""
-        # Unknown users, and those without a zone, are only found by looking for all users. The last zone's job does so.
-        zone = "" if job.counts_unknown else job.zone
         while True:
             limit = most if len(users) > 1 else DEVICES_AT_ONCE
-            devices = await self._audience.read_users(
-                job.table, [user for user in users if user], zone=zone, limit=limit
-            )
+            devices = await self._audience.read_users(job.table, [user for user in users if user], limit=limit)
             if devices is not None or len(users) == 1:
                 return users, devices
             users = users[: len(users) // 2]
@@ -117,7 +109,9 @@ def _as_part(batch: Batch, devices: Devices, limit: int, *, upto: int) -> Recipi
     """The recipients that were read, at most `limit` devices: the rest of the batch, or a part that others follow."""
     if len(devices) >= limit and devices.keys[-1] < upto:
         return Recipients(devices, (), Receipt(), next=int(devices.keys[-1]))
-    return Recipients(devices, (), _receipt_for_missing(batch.size - batch.receipt.recipients - len(devices)))
+    # Planned rows that have gone count as skipped.
+    missing = batch.size - batch.receipt.recipients - len(devices)
+    return Recipients(devices, (), Receipt(skipped=missing, reasons={GONE: missing}) if missing > 0 else Receipt())
 
 
 def _without_control_group(found: Recipients, job: Job, *, by_rank: bool) -> Recipients:
@@ -131,18 +125,12 @@ def _without_control_group(found: Recipients, job: Job, *, by_rank: bool) -> Rec
     return Recipients(devices, sorted(without), receipt, found.next)
 
 
-def _receipt_for_missing(missing: int) -> Receipt:
-    """Planned rows that have gone count as skipped."""
-    return Receipt(skipped=missing, reasons={GONE: missing}) if missing > 0 else Receipt()
-
-
 # Why a batch failed, or the rest of it. `HOPELESS`: no take of it ever sent anything.
 OUTCOME_UNKNOWN, UNREADABLE, REFUSED, FAULT, HOPELESS = "outcome-unknown", "unreadable", "refused", "fault", "not-taken"
 _SKIPS = frozenset({NO_TOKEN, GONE})
 
 
 def rest_failed(batch: Batch, key: str, at_least: int = 0) -> Receipt:
-    """The receipt of the batch if all the rest of it fails."""
     failed = max(batch.recipients_left, at_least)
     return batch.receipt + Receipt(failed=failed, reasons={key: failed})
 

@@ -35,7 +35,8 @@ from shared.flow.jobs.moves import JobFlow
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
 from shared.runtime.metrics import LANES_LOST, RECOVERIES
-from shared.runtime.settings import StreamSettings, WorkerSettings
+from shared.runtime.server_settings import StreamSettings
+from shared.runtime.settings import WorkerSettings
 from shared.runtime.tracing import span, trace_calls
 from shared.store import Store
 from shared.stream import Aborted, Lane, Stream
@@ -54,8 +55,6 @@ class Sending(Struct, frozen=True):
 
 
 class Sendings:
-    """The sendings of recently sent jobs."""
-
     def __init__(self, store: Store, topic_template: str, rules: RecordRules) -> None:
         self._store = store
         self._topic_template = topic_template
@@ -124,7 +123,6 @@ class Sender(Stage[SendBatch]):
         self._lost: LRUCache[tuple[str, int], str] = LRUCache(_REMEMBERED_LANES)
 
     async def run(self, task: SendBatch) -> None:
-        """Send the batch, if the message is of its turn. After `Unavailable` and `LaneLost`, run it again."""
         with structlog.contextvars.bound_contextvars(job_id=task.job_id, ordinal=task.ordinal):
             batch = await self._find(task)
             if batch is None:
@@ -201,7 +199,10 @@ class Sender(Stage[SendBatch]):
         try:
             recipients = await self._read(sending, batch)
         except Invalid as error:
-            return await self._fail_unreadable(sending.job, batch, error)
+            if error.field == "csvPath":
+                # A changed file cannot be read any more.
+                await self._flow.stop_over_file(sending.job, error.reason)
+            return await self._fail(batch, outcomes.UNREADABLE, error.reason)
         with span("render"):
             rendered = sending.renderer.render(recipients.devices, now=self._clock.now())
         receipt = batch.receipt + rendered.receipt + recipients.receipt
@@ -245,15 +246,12 @@ class Sender(Stage[SendBatch]):
         if part is not None:
             RECOVERIES.labels("sent").inc()
             return await self._settle_part(batch, part, halvings=batch.halvings)
-        if await self._is_forgotten(batch):
+        # After so long, its marker may have expired.
+        if batch.taken_at is None or batch.taken_at < await self._store.now() - self._knowable:
             RECOVERIES.labels("unknown").inc()
             return await self._settle(batch, BatchStatus.FAILED, outcomes.rest_failed(batch, outcomes.OUTCOME_UNKNOWN))
         RECOVERIES.labels("clear").inc()
         return await self._disown(batch)
-
-    async def _is_forgotten(self, batch: Batch) -> bool:
-        """Whether the batch was taken so long ago that its marker may have expired."""
-        return batch.taken_at is None or batch.taken_at < await self._store.now() - self._knowable
 
     @trace_calls("read")
     async def _read(self, sending: Sending, batch: Batch) -> Recipients:
@@ -300,12 +298,6 @@ class Sender(Stage[SendBatch]):
             event = Event(SEND, EventState.FAIL, reason, self._clock.now_ns())
             await self._store.jobs.note_first(batch.job_id, event)
         return unowned
-
-    async def _fail_unreadable(self, job: Job, batch: Batch, error: Invalid) -> Batch | None:
-        if error.field == "csvPath":
-            # A changed file cannot be read any more.
-            await self._flow.stop_over_file(job, error.reason)
-        return await self._fail(batch, outcomes.UNREADABLE, error.reason)
 
     async def _fail(self, batch: Batch, key: str, reason: str) -> Batch | None:
         """Settle a batch that no lane owns."""

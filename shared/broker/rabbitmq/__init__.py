@@ -19,7 +19,7 @@ import aio_pika
 import structlog
 from aio_pika.abc import AbstractChannel
 
-from shared.broker.inbox import PUBLISHED, published_now
+from shared.broker import PUBLISHED, published_now
 from shared.broker.rabbitmq.links import Line, rabbit_context
 from shared.broker.rabbitmq.management import Management, RabbitInspection, Unmanageable
 from shared.broker.rabbitmq.subscriptions import QueueDeliverer, RabbitSubscription

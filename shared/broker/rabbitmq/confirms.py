@@ -143,11 +143,8 @@ class ConfirmGroup:
             self.done.set_result(None)
 
     def settle_rest(self, outcome: Outcome) -> None:
-        for index in self.undecided_messages():
+        for index in range(len(self.outcomes)):
             self.settle(index, outcome)
-
-    def undecided_messages(self) -> list[int]:
-        return [index for index, outcome in enumerate(self.outcomes) if outcome is _UNDECIDED]
 
 
 class ConfirmedChannel:

@@ -70,8 +70,6 @@ async def _own_cancellation(what: str) -> AsyncIterator[None]:
 
 
 class Link:
-    """An open connection and its publishing channels."""
-
     def __init__(self, connection: AbstractConnection) -> None:
         self.connection = connection
         self._lock = asyncio.Lock()
@@ -188,23 +186,19 @@ class Line:
             return self._link
 
     async def _open(self) -> Link:
-        try:
-            return Link(await self._connect())
-        except InvalidFrameError as error:
-            # aiormq ignores the server's reason when the server closes a connection instead of opening it.
-            vhost = urlsplit(self._url).path[1:] or "/"
-            raise Unavailable(f"RabbitMQ: virtual host {vhost} does not exist, or its user may not use it") from error
-
-    async def _connect(self) -> AbstractConnection:
         url = make_url(self._url, name=self._name, heartbeat=self._heartbeat)
         connection = aio_pika.Connection(url, ssl_context=self._trust)
         try:
             await connection.connect()
-        except BaseException:
+        except BaseException as error:
             # A half-open connection would close itself at garbage collection, perhaps outside of any loop.
             await connection.close()
-            raise
-        return connection
+            if not isinstance(error, InvalidFrameError):
+                raise
+            # aiormq ignores the server's reason when the server closes a connection instead of opening it.
+            vhost = urlsplit(self._url).path[1:] or "/"
+            raise Unavailable(f"RabbitMQ: virtual host {vhost} does not exist, or its user may not use it") from error
+        return Link(connection)
 
     async def _farewell(self, link: Link, after: float) -> None:
         await asyncio.sleep(after)

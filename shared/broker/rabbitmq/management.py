@@ -50,25 +50,14 @@ class Unmanageable(Unavailable):
         self.status = status
 
 
-class Policy(Struct, frozen=True):
-    """A policy for the queues whose whole name matches `pattern`."""
-
-    name: str
-    pattern: str
-    definition: Mapping[str, str | int]
-
-    def body(self) -> dict[str, Any]:
-        return {
-            "pattern": self.pattern,
-            "definition": dict(self.definition),
-            "priority": PRIORITY,
-            "apply-to": "queues",
-        }
-
-
-def policy_of(queue: str) -> Policy:
-    """The policy of a queue; its name is the queue's."""
-    return Policy(name=queue, pattern=f"^{re.escape(queue)}$", definition={"delivery-limit": DELIVERY_LIMIT})
+def policy_of(queue: str) -> dict[str, Any]:
+    """The policy that only this queue's whole name matches."""
+    return {
+        "pattern": f"^{re.escape(queue)}$",
+        "definition": {"delivery-limit": DELIVERY_LIMIT},
+        "priority": PRIORITY,
+        "apply-to": "queues",
+    }
 
 
 def effective(queue: str, listed: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -93,22 +82,20 @@ class Management:
         self._user = user
 
     async def prepare(self, queues: tuple[str, ...]) -> None:
-        """Make the virtual host if it is missing, and set the policies. Raises `Unmanageable`."""
+        """Make the virtual host if it is missing, and set the policies."""
         await self._ensure_vhost()
-        for policy in map(policy_of, queues):
-            path = f"/policies/{self._vhost}/{quote(policy.name, safe='')}"
-            await self._call("PUT", path, policy.body())
+        for queue in queues:
+            await self._call("PUT", f"/policies/{self._vhost}/{quote(queue, safe='')}", policy_of(queue))
 
     async def check(self, queues: tuple[str, ...]) -> None:
-        """Refuse a queue that another policy, or none, rules."""
-        listed = await self.list_policies()
-        for policy in map(policy_of, queues):
-            rules = effective(policy.name, listed)
-            if not policy.definition.items() <= rules.items():
-                raise Unavailable(f"policy of queue {policy.name} is {dict(rules)}: `carillon init` sets it")
+        listed = await self.ask(f"/policies/{self._vhost}") or []
+        for queue in queues:
+            rules = effective(queue, listed)
+            if not policy_of(queue)["definition"].items() <= rules.items():
+                raise Unavailable(f"policy of queue {queue} is {dict(rules)}: `carillon init` sets it")
 
     async def list_queues(self) -> list[QueueState]:
-        """The queues of tasks, by name; empty if no management API is configured. Raises `Unmanageable`."""
+        """The queues of tasks, by name; empty if no management API is configured."""
         if self._url is None:
             return []
         name = quote(_TASK_QUEUES, safe="")
@@ -116,9 +103,6 @@ class Management:
         items = page["items"] if page else []
         found = [_queue_state(queue) for queue in items if "messages_ready" in queue]
         return sorted(found, key=lambda state: state.name)
-
-    async def list_policies(self) -> list[dict[str, Any]]:
-        return await self.ask(f"/policies/{self._vhost}") or []
 
     async def ask(self, path: str) -> Any:
         return await self._call("GET", path)
@@ -146,7 +130,8 @@ class Management:
         except urllib.error.HTTPError as error:
             if error.code == 404:
                 return None
-            raise Unmanageable(f"management API: {method} {path}: {error.code} {_reason(error)}", error.code) from error
+            reason = error.read(500).decode(errors="replace").strip() or error.reason
+            raise Unmanageable(f"management API: {method} {path}: {error.code} {reason}", error.code) from error
         except (OSError, ValueError, HTTPException) as error:
             raise Unmanageable(f"management API: {method} {path}: {error!r}") from error
 
@@ -180,10 +165,6 @@ def _request(url: str, method: str, path: str, body: object, trust: ssl.SSLConte
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust))
     with opener.open(request, timeout=ANSWER_SECONDS) as answer:
         return json.loads(answer.read() or b"{}")
-
-
-def _reason(error: urllib.error.HTTPError) -> str:
-    return error.read(500).decode(errors="replace").strip() or str(error.reason)
 
 
 TASK_QUEUES = r"^((push|sched|carillon|bus)\..*|ops\.bulk.*|message\.(batch|single).*)$"

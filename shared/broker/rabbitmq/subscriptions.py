@@ -8,13 +8,12 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Self
 
 import structlog
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
-from shared.broker.inbox import PUBLISHED, Inbox, wait_of
+from shared.broker import PUBLISHED, Inbox, wait_of
 from shared.broker.rabbitmq.confirms import ConfirmGroup, Entangled
 from shared.broker.rabbitmq.links import CLOSE_SECONDS, Line, Link, NoAnswer, answer_within
 from shared.domain.clock.callbacks import Outcome, QueueMessage
@@ -44,8 +43,6 @@ class RabbitDelivery:
 
 
 class RabbitSubscription:
-    """See `Subscription`."""
-
     def __init__(self, line: Line, queue: str, name: str, prefetch: int) -> None:
         self._line = line
         self._queue = queue
@@ -64,9 +61,7 @@ class RabbitSubscription:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._leave()
 
     def __aiter__(self) -> Self:
@@ -92,7 +87,7 @@ class RabbitSubscription:
             async with answer_within("answer", ANSWER_SECONDS):
                 yield
         except NoAnswer as error:
-            self._end(str(error))
+            self._inbox.end(str(error))
         except Unavailable as error:
             log.debug("answer had no effect", queue=self._queue, error=str(error))
 
@@ -113,17 +108,14 @@ class RabbitSubscription:
             await message.nack(requeue=True)
 
     def _end_with_connection(self, channel: AbstractChannel | None, error: BaseException | None) -> None:
-        self._end(f"RabbitMQ: the connection of {self._name} is gone: {error}")
+        self._inbox.end(f"RabbitMQ: the connection of {self._name} is gone: {error}")
 
     def _end_with_queue(self, frame: object) -> None:
-        self._end(f"RabbitMQ cancelled {self._name}: the queue {self._queue} is gone")
-
-    def _end(self, reason: str | None = None) -> None:
-        self._inbox.end(reason)
+        self._inbox.end(f"RabbitMQ cancelled {self._name}: the queue {self._queue} is gone")
 
     async def _leave(self) -> None:
         """Close the channel, so that unanswered messages go back. If it does not close, close the connection."""
-        self._end()
+        self._inbox.end()
         if self._channel is None or self._channel.is_closed:
             return
         try:

@@ -200,7 +200,6 @@ def user_caller(user: User) -> Caller:
 
 
 def token_caller(token: Token) -> Caller:
-    """The identity of a service. Its namespace survives a change of name."""
     return Caller(
         namespace=token.owns,
         name=token.name,
@@ -218,13 +217,12 @@ def secret_digest(secret: str) -> str:
 
 
 def bus_digest(secret: str) -> str:
-    """The stored digest of the secret of a token of the bus. It differs from that of other tokens, so that no process,
-    even of an older release, finds it as such."""
+    """The stored digest of the secret of a token of the bus. It differs from that of other tokens, so that a look for
+    one of those never finds it."""
     return hashlib.sha256(b"carillon bus\0" + secret.encode()).hexdigest()
 
 
 def check_email(email: str) -> None:
-    """Raise `Invalid` unless this is an e-mail address with a dot in its domain."""
     if len(email) > EMAIL_CHARACTERS or EMAIL.fullmatch(email) is None or not email.isprintable():
         raise Invalid("invalid email: an address such as name@example.com is needed", field="email", value=email)
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from shared.domain.accounts.apps import check_app_name
 from shared.domain.audience.columns import strip_unseen
-from shared.domain.audience.zones import REST, SHOWN_VALUES, ZoneRules, read_zone, texts, zone_of
+from shared.domain.audience.zones import REST, SHOWN_VALUES, ZoneRules, read_zone, zone_of
 from shared.domain.errors import Invalid
 
 
@@ -63,7 +63,6 @@ class ByteRange(Struct, frozen=True, tag="bytes"):
 
     @property
     def repeats(self) -> int:
-        """The number of rows that repeat an earlier user."""
         return int.from_bytes(self.repeated).bit_count()
 
     @property
@@ -91,15 +90,13 @@ BEGINNING = -(2**63)
 
 
 class Condition(Struct, frozen=True):
-    """`column` equals one of `values`, or none of them if `negated`; NULL does neither, but is kept with `or_null`. If
-    `folded`, both sides are compared without case and surrounding blanks, and with `-` for `_`. `field` is its place in
-    the request."""
+    """`column` equals one of `values`, or none of them if `negated`; NULL does neither. If `folded`, both sides are
+    compared without case and surrounding blanks, and with `-` for `_`. `field` is its place in the request."""
 
     column: str
     values: tuple[str, ...]
     negated: bool
     field: str
-    or_null: bool = False
     folded: bool = False
 
 
@@ -144,14 +141,6 @@ def _spellings(locale: str) -> tuple[str, ...]:
     """The locale, or both codes of a language that has a withdrawn one, because columns contain either."""
     language, dash, rest = normal_locale(locale).partition("-")
     return (f"{language}{dash}{rest}", f"{_WITHDRAWN[language]}{dash}{rest}") if language in _WITHDRAWN else (locale,)
-
-
-def zone_condition(zone: str) -> tuple[Condition, ...]:
-    """The conditions of a zone's users; none without a zone."""
-    if not zone:
-        return ()
-    others = zone == REST
-    return (Condition("tz", texts(zone), negated=others, field="localized", or_null=others),)
 
 
 def _check_text(text: str, what: str, limit: int, field: str) -> None:

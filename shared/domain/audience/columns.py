@@ -25,7 +25,6 @@ _FREE_OF_ZERO_WIDTH = str.maketrans("", "", ZERO_WIDTH)
 
 
 def column_name(written: str) -> str:
-    """The name in lower case, without surrounding blanks and without zero-width characters."""
     if written.isascii():
         return written.strip().lower()
     return normalize("NFC", written.translate(_FREE_OF_ZERO_WIDTH).strip().lower())
@@ -36,7 +35,6 @@ def without_zero_width(text: str) -> str:
 
 
 def strip_unseen(text: str) -> str:
-    """The text without blanks and zero-width characters around it."""
     stripped = text.strip()
     if stripped.isascii():
         return stripped
@@ -103,8 +101,6 @@ _LIKE_A_NAME = re.compile(r"[^\W\d][\w .-]{0,49}")
 
 
 class Header(Struct, frozen=True):
-    """The names of a file's columns in their order, and the number of bytes before its first row."""
-
     names: tuple[str, ...]
     size: int
 
@@ -177,7 +173,6 @@ class NamedColumns(Struct, frozen=True):
 
 
 def check_count(recipients: int, most: int) -> None:
-    """Raise `Invalid` if there are more than `most`; 0: no limit."""
     if 0 < most < recipients:
         reason = f"the audience has more than the {most:,} recipients that maxRecipients allows"
         raise Invalid(reason, field="maxRecipients", value=most)

@@ -16,7 +16,7 @@ from shared.domain.audience.csv_layout import MAX_RECORD_BYTES, Flaw, Layout, Po
 from shared.domain.errors import Invalid
 
 FIELD = "csvPath"
-HEADER_ONLY = "the file holds a header and nobody behind it"
+HEADER_ONLY = "the file has a header and no rows behind it"
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BLANKS = b" \t\x0b\x0c\x1c\x1d\x1e\x1f"
@@ -91,7 +91,6 @@ class RowReader:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> Rows:
-        """The rows that this chunk completes."""
         return self._read(self._rest + chunk, ended=False)
 
     def finish(self) -> Rows:
@@ -105,7 +104,7 @@ class RowReader:
         if self._at == 0 and content.startswith(_BYTE_ORDER_MARK):
             self._at = len(_BYTE_ORDER_MARK)
             content = content[self._at :]
-        # A push counts a row of commas as a user without a device, as plans of earlier versions did.
+        # A push counts a row of commas as a user without a device.
         layout = lay_out(content, skip_commas=self._choose is not None or self._chosen.name != "")
         if self.columns is None and layout.starts.size:
             self.columns = int(np.diff(layout.commas.searchsorted([layout.starts[0], layout.stops[0]]))[0]) + 1

@@ -70,19 +70,6 @@ def zones() -> tuple[str, ...]:
     return (*offsets(), REST)
 
 
-def texts(zone: str) -> tuple[str, ...]:
-    """The texts of a zone's devices in groups of 0.1.0, which have no rules. For `REST`, the texts of all other
-    zones."""
-    if zone == REST:
-        return tuple(text for offset in offsets() for text in texts(offset))
-    return (zone, "-0000") if zone == UTC_ZONE else (zone,)
-
-
-def is_in_zone_of_0_1(tz: str, zone: str) -> bool:
-    """Whether a device with this text is in the zone of a group of 0.1.0."""
-    return (tz in texts(zone)) is not (zone == REST)
-
-
 def zone_of(tz: str | None, rules: ZoneRules) -> str:
     """The zone of a device with this text: one of the offsets, or `REST`."""
     found = None if tz is None else read_zone(tz)
@@ -112,7 +99,6 @@ def read_zone(tz: str) -> int | str | None:
 
 
 def describe_rest(devices: int, values: Sequence[str | None]) -> str:
-    """The sentence about the devices in `REST`, with some values of their `tz`."""
     number = f"{devices:,} devices are" if devices != 1 else "1 device is"
     shown = ", ".join("none" if value is None else repr(value) for value in values[:SHOWN_VALUES])
     return f"{number} in the zone {REST}, which starts with UTC, because tz names no time zone: {shown}."

@@ -166,7 +166,6 @@ def stamp(draft: EventDraft, *, topic: str, id: str, at: int) -> bytes:
 
 
 def read_event(record: bytes) -> BusEvent | None:
-    """The event of a record; `None` if another program has written it."""
     try:
         return _decoder.decode(record)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

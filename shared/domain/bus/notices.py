@@ -73,7 +73,6 @@ class LogGap(Struct, frozen=True):
 
 
 def notices_of_move(before: EventSubscription | None, after: EventSubscription) -> tuple[BusNotice, ...]:
-    """The notices about a changed subscription: its suspension."""
     if before is None or before.state is after.state or after.state is not SubscriptionStatus.SUSPENDED:
         return ()
     return _in_both_ways(after, NoticeKind.SUSPENDED, f"{after.version}", after.reason, after.updated_at)
@@ -89,7 +88,6 @@ def notices_of_settlement(subscription: EventSubscription, before: Cursor, after
 
 
 def notice_of_loss(letter: BusDeadLetter, number: int) -> BusNotice:
-    """The notice about the lost events of this letter. `number` differs for each."""
     return BusNotice(
         id=f"{letter.queue}/{NoticeKind.LOST}/{number}",
         kind=NoticeKind.LOST,
@@ -241,6 +239,6 @@ def write_notice(notice: BusNotice, mailing: Mailing) -> Letter | None:
 def _remedy(notice: BusNotice) -> list[str]:
     again = "\nOr have its service subscribe again, as it does when it starts." if notice.key == PUBLISHED_KEY else ""
     return [
-        "What waited goes out once the receiver is well and somebody resumes the subscription:",
+        "To deliver the waiting events, repair the receiver and resume the subscription:",
         clip(f"  carillon subscriptions resume {notice.key}") + again,
     ]

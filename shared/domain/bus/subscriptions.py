@@ -177,7 +177,6 @@ class SubscriptionWish(Struct, frozen=True, kw_only=True):
 
 
 def has_to_be_made(stands: EventSubscription | None) -> bool:
-    """Whether a wish makes a new subscription, with a queue of its own."""
     return stands is None or stands.state is SubscriptionStatus.REMOVED
 
 

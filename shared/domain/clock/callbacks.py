@@ -69,7 +69,6 @@ class Targets(Struct, frozen=True, kw_only=True):
 
 
 def host_of(callback: HttpCallback) -> str:
-    """The called host, in lower case. The URL has passed its checks."""
     return urlsplit(callback.url).hostname or ""
 
 

@@ -215,7 +215,7 @@ def outcome_id(occurrence: Occurrence, attempt: int) -> str:
 
 class DeadLetter(Struct, frozen=True, kw_only=True):
     """An instant whose last attempt was refused. `id` is the message id. `death` is random, and distinguishes this
-    death from others of the same instant, independently of clocks; letters of 0.1.0 have none."""
+    death from others of the same instant, independently of clocks."""
 
     id: str
     namespace: str
@@ -226,7 +226,7 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     died_at: datetime
     attempts: int
     error: str
-    death: str = ""
+    death: str
 
 
 def schedule_event(letter: DeadLetter, outcome: Outcome) -> OwnEvent:

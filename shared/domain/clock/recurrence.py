@@ -248,7 +248,6 @@ def _parse(line: str) -> _Line:
 
 
 def _explain_field(values: tuple[Field, str, str], text: str) -> str:
-    """The first fault in a field; "" if there is none."""
     field, name, rule = values
     for part in text.split(","):
         try:

@@ -47,7 +47,7 @@ def label_text(name: str, value: str) -> str:
 
 
 def is_findable(name: str, value: str) -> bool:
-    """Whether a filter can name the label without ambiguity. Release 0.1.0 accepted other labels too."""
+    """Whether a filter can name the label without ambiguity."""
     return not {":", ","} & {*name} and "," not in value
 
 
@@ -274,7 +274,6 @@ def occurrences(schedule: Schedule) -> list[Occurrence]:
 
 
 def last_due(definition: Definition, key: str) -> datetime | None:
-    """The last instant of a list, with its delay; `None` for a series."""
     return definition.instants[-1] + spread(definition, key) if definition.instants else None
 
 

@@ -95,8 +95,6 @@ class BulkFailure(Struct, frozen=True):
 
 
 class BulkTally(Struct, frozen=True):
-    """The outcomes of things: done, failed, or skipped because there was nothing to do."""
-
     done: int = 0
     skipped: int = 0
     failures: tuple[BulkFailure, ...] = ()

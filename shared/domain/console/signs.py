@@ -279,7 +279,7 @@ SIGNS = (
         name="LanesLost",
         severity=Severity.TICKET,
         sentence="Workers give up more than one transaction a minute without knowing its outcome.",
-        remedy="See that Kafka answers in time, and that no worker stands still for long.",
+        remedy="See that Kafka answers in time, and that no worker is frozen for long.",
         expression="60 * sum(rate(carillon_lanes_lost_total[5m])) > 1",
         minutes=10,
     ),

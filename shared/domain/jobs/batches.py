@@ -167,10 +167,10 @@ class Batch(Struct, frozen=True, kw_only=True):
 
     @property
     def recipients_left(self) -> int:
-        """The recipients that count as failed if they are unknown: the rest of its size, at least one if the batch has
-        grown, or the users of its lines if their zones are unread."""
+        """The recipients that count as failed if they are unknown: the rest of its size or of its lines, at least one
+        if the batch has grown."""
         left = self.size - self.receipt.recipients
-        if isinstance(self.range, ByteRange) and (self.parts or not self.size):
+        if isinstance(self.range, ByteRange) and self.parts:
             return max(left, self.range.users - (self.next or 0))
         return max(left, 1 if self.parts else 0)
 

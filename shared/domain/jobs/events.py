@@ -39,13 +39,13 @@ BY_ITSELF = Doer("system", "carillon")
 
 
 class Event(Struct, frozen=True):
-    """An event of a job, at this time in ns since the epoch, with its doer: `None` in events of release 0.1.0."""
+    """An event of a job, at this time in ns since the epoch, with its doer."""
 
     stage: str
     state: EventState
     message: str
     at: int
-    by: Doer | None = BY_ITSELF
+    by: Doer = BY_ITSELF
 
 
 class DueMail(Struct, frozen=True):

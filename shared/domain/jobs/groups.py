@@ -106,8 +106,7 @@ def _lateness(zones: Sequence[str], at: int) -> Event:
 
 def zone_job_id(group: Group, zone: str) -> str:
     """The only possible id of this zone's job. It cannot be guessed, and taken, before the group is made."""
-    incarnation = group.job.incarnation
-    return str(uuid.uuid5(uuid.UUID(group.id), f"{incarnation}/{zone}" if incarnation else zone))
+    return str(uuid.uuid5(uuid.UUID(group.id), f"{group.job.incarnation}/{zone}"))
 
 
 class Division(Struct, frozen=True, kw_only=True):

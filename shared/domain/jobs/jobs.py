@@ -85,8 +85,8 @@ class Job(Struct, frozen=True, kw_only=True):
     if unset.
 
     The audience is everybody, those that `filters` keep, or the users in the file at `csv_path` ("<bucket>/<key>");
-    each job of a localized group has those of one `zone`, by the group's `offsets`, `wall_clock` and `next_day` (none
-    in 0.1.0). `control_group` is the share of users who get nothing.
+    each job of a localized group has those of one `zone`, by the group's `offsets`, `wall_clock` and `next_day`.
+    `control_group` is the share of users who get nothing.
 
     `name` is the caller's, `""` for none. Only its kind knows the fields in `options`. A kind that sends by provider
     accounts names one: `credential_id`. Its table is that of the service, or of `table_kind` if that is set. `round`
@@ -99,7 +99,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
     A caller may choose the `id`, and may use it again after its app was deleted. `incarnation` is random and
     distinguishes such jobs: everything derived from a job (batches, tasks, occurrences, markers, message ids) is named
-    by its `key`. Jobs of the first version have no incarnation.
+    by its `key`.
     """
 
     id: str

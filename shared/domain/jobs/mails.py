@@ -281,7 +281,7 @@ def _retry(job: Job, states: Mapping[str, int]) -> str:
 
 def _outlook(kind: MailKind, job: Job) -> str:
     sentences = [
-        "It waits until somebody resumes or stops it, however long that takes: what is not sent is kept.",
+        "It waits until a user resumes or stops it, however long that takes: what is not sent is kept.",
         "Once it is resumed, only later failures count." if kind is MailKind.TRIPPED else "",
         "If its start passes meanwhile, it starts when it is resumed." if job.waits else "",
         f"It expires at {_moment(job.expires_at)}: nothing is sent from then on." if job.expires_at else "",

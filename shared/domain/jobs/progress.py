@@ -55,12 +55,10 @@ class Meter:
         if self._now - seen_at >= _TELLING:
             self._since, self._recent = seen_at, max(recipients, 0)
 
-    def progress(self, totals: Totals, *, planned: bool, sized: bool = True) -> Progress:
-        """The measured progress. `planned`: no more batches will come than in `totals`; `sized`: the recipients of
-        unsettled batches are known. Otherwise these are assumed to be like the settled ones."""
+    def progress(self, totals: Totals, *, planned: bool) -> Progress:
+        """The measured progress. `planned`: no more batches will come than in `totals`."""
         rate = self._recent / max(self._now - self._since, _AT_LEAST).total_seconds()
-        like_the_settled = (totals.batches - totals.settled) * totals.done / max(totals.settled, 1)
-        left = totals.planned - totals.done if sized else like_the_settled
+        left = totals.planned - totals.done
         if not planned or not rate or left <= 0:
             return Progress(rate=rate)
         return Progress(rate=rate, ends_at=self._now + timedelta(milliseconds=int(left / rate * 1_000)))

@@ -235,7 +235,7 @@ def _leaf_fault(leaf: Any) -> str:
         case float():
             return "" if math.isfinite(leaf) else "does not fit in 64 bits"
         case Repeated():
-            return "stands twice in one object"
+            return "occurs twice in one object"
         case NotExact():
             return NOT_EXACT
         case _:
@@ -394,7 +394,7 @@ def try_template(template: Template, context: Mapping[str, Any], *, most: int, l
         values = {**defaults, **context}
         tags = (tag for text in texts_of(template.body) for tag in tags_of(text))
         tag = next((tag for tag in tags if isinstance(values.get(tag), dict | list)), "")
-        return Trial(fault=f"{error.reason}: the tag {tag!r} stands for an object or an array", field=f"context.{tag}")
+        return Trial(fault=f"{error.reason}: the tag {tag!r} is an object or an array", field=f"context.{tag}")
     if size > most:
         return Trial(fault=f"too-large: the text has {size:,} bytes, {most:,} are allowed", field="body", size=size)
     return Trial(body=filled_body(template, context), size=size, valueless=valueless_tags(template, context))

@@ -148,7 +148,6 @@ class RecipientCount(Struct, frozen=True, kw_only=True):
 
 
 def warn_of(counted: RecipientCount, templates: Sequence[Template], *, locale: str) -> list[Notice]:
-    """Notices about the recipients, as far as they were counted; `locale` is the job's."""
     notices = []
     places = next(iter(places_by_locale(templates).values()), {})
     others = {known: rows for known, rows in counted.locales.items() if known and not find_locale(known, places)}

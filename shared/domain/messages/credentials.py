@@ -151,7 +151,6 @@ class Credential(Struct, frozen=True, kw_only=True):
 
     @property
     def sealed_by(self) -> str:
-        """The name of the key that sealed its secret; `""` without a secret."""
         return self.secret.partition(".")[2].partition(".")[0]
 
     def with_rate(self, rate: float) -> "Credential":

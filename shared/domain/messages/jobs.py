@@ -224,7 +224,6 @@ class MessageCounts(Struct, frozen=True, kw_only=True):
 
     @property
     def by_state(self) -> dict[str, int]:
-        """The counts of all states but `unsent`."""
         return {state.value: self.tally.get(state.value, 0) for state in _COUNTED}
 
     @property
@@ -280,7 +279,6 @@ def moves_on(job: Job) -> bool:
 
 
 def forecast(job: Job, counts: MessageCounts, ahead: Ahead, *, now: datetime) -> Forecast:
-    """The start and end of the job at the present rate."""
     if not moves_on(job):
         return Forecast()
     if ahead.rate <= 0:

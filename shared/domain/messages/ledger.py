@@ -305,7 +305,6 @@ def postpone(message: Message, due: datetime) -> Message | None:
 
 
 def redact(message: Message, *, at: datetime) -> Message:
-    """The entry without personal data."""
     earlier = tuple(replace(attempt, detail="") for attempt in message.earlier)
     return _change(message, to="", detail="", earlier=earlier, redacted_at=message.redacted_at or at)
 

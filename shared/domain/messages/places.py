@@ -86,7 +86,6 @@ def is_behind(places: Places, holder: str) -> bool:
 
 
 def count(places: Places) -> int:
-    """The number of places that do not end."""
     return sum(not place.ends for place in places)
 
 
@@ -101,7 +100,6 @@ def floor(places: Places) -> float | None:
 
 
 def leave(places: Places, holder: str, *, turn: int = 0) -> Places:
-    """The places without this holder's, unless that has a later turn."""
     return tuple(place for place in places if place.holder != holder or place.turn > turn)
 
 

@@ -37,7 +37,7 @@ _FLOAT = re.compile(r"([^.]*\d)\s*\.(0+)(\)?)")  # a spreadsheet read the number
 _SEVERAL = re.compile(r"[^/]*\d\s*/\s*\d{1,2}")  # 1234567/8 is 1234567 and 1234568
 _MOBILE = frozenset({PhoneNumberType.MOBILE, PhoneNumberType.FIXED_LINE_OR_MOBILE})
 _NO_NUMBER = "it is no phone number"
-_SEVERAL_NUMBERS = "it stands for several phone numbers: write one"
+_SEVERAL_NUMBERS = "it means several phone numbers: write one"
 _NO_COUNTRY = "a number without + and a country code needs a defaultRegion, such as SG"
 _UNKNOWN_COUNTRY = "no country has its country code"
 _SHORT_NUMBER = "the phone number is too short"
@@ -127,8 +127,6 @@ HIDDEN = "…"
 
 
 class Malformed(Struct, frozen=True):
-    """A malformed address. `why` gives the reason and shows nothing of the address."""
-
     why: str
 
 
@@ -185,17 +183,12 @@ def read_address(text: str, channel: Channel, default_region: str = "") -> Addre
 
 
 def spellings_of(written: str) -> set[str]:
-    """All forms of an address that the ledger may contain, by any channel and of former versions, and the text itself,
-    which is stored for a malformed one. Digits may also be a number of any country."""
+    """All forms of an address that the ledger may contain, by any channel, and the text itself, which is stored for a
+    malformed one. Digits may also be a number of any country."""
     spelled = [(written, channel) for channel in Channel] + [(f"+{written}", Channel.SMS)]
     forms = [form for text, channel in spelled if isinstance(form := read_address(text, channel), str)]
     by_whatsapp = [f"whatsapp:{form}" for form in forms if form.startswith("+")]  # as `Channel.OTHER` stores it
-    return {written, *forms, *by_whatsapp, *filter(None, map(former_form, forms))}
-
-
-def former_form(address: str) -> str | None:
-    """The form of a mail address beyond ASCII from before domains had one form; `None` for all others."""
-    return None if address.isascii() or "@" not in address else address_in_ascii(address)
+    return {written, *forms, *by_whatsapp}
 
 
 def explain_search(found: bool, begun: int) -> str:

@@ -50,7 +50,6 @@ class TaggedText(Struct, frozen=True):
 
 
 def split_at_tags(text: str, path: str) -> TaggedText:
-    """The text, taken apart. The field of an error is the path."""
     literals, tags, end = [], [], 0
     while (start := text.find("{{", end)) >= 0:
         literals.append(text[end:start])
@@ -191,8 +190,6 @@ class _Values:
 
 
 class CompiledBody:
-    """A template's body, taken apart."""
-
     def __init__(self, body: Mapping[str, Any], *, field: str = "body") -> None:
         self._parts = {
             _plain_key(key, field): _compile(value, f"{field}.{key}", _KINDS.get(key, TextKind.PLAIN))
@@ -358,7 +355,7 @@ def _unless_fixed(value: Any, part: _Object | _List) -> _Part:
 
 def _plain_key(key: str, path: str) -> str:
     if split_at_tags(key, path).tags:
-        raise Invalid(f"invalid template: {path} has a tag in the key {key!r}; tags stand in values", field=path)
+        raise Invalid(f"invalid template: {path} has a tag in the key {key!r}; tags may only be in values", field=path)
     return key
 
 

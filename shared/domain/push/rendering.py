@@ -108,8 +108,6 @@ TOO_LARGE = "too-large"
 
 
 class Rendered(Struct, frozen=True):
-    """The records of a batch, in the order of its devices, and the outcomes of all devices."""
-
     records: list[bytes]
     receipt: Receipt
 

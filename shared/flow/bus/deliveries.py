@@ -133,15 +133,11 @@ def _make_gone(reason: str) -> Gone:
 
 
 class OwnedDelivery(Struct, frozen=True):
-    """A delivery and its subscription."""
-
     delivery: EventDelivery
     subscription: EventSubscription
 
 
 class DeliveryLookup:
-    """Finds deliveries of a namespace."""
-
     def __init__(self, store: Store, subscribing: Subscribing, logged: LoggedEvents) -> None:
         self._store = store
         self._subscribing = subscribing
@@ -150,7 +146,6 @@ class DeliveryLookup:
     async def page(
         self, namespace: str, key: str, choice: DeliveryChoice, *, before: DeliveryPlace | None, limit: int
     ) -> Page[EventDelivery]:
-        """The deliveries of a subscription before `before`, newest first, without their events."""
         subscription = await self._subscribing.get(namespace, key)
         upto = None if before is None else before.sequence
         return await self._store.bus_deliveries.page(subscription.queue, choice, before=upto, limit=limit)
@@ -187,15 +182,11 @@ _GONE = "it is not there any more, or its subscription is gone: then it can only
 
 
 class RetriedLetters(Struct, frozen=True):
-    """The number of retried letters, and whether there are more."""
-
     retried: int
     more: bool
 
 
 class BusDeadLetterFlow:
-    """Lists, retries and discards dead letters. `now` returns the database's time."""
-
     def __init__(
         self, store: Store, waker: Waker, replays: BusReplayFlow, now: Callable[[], Awaitable[datetime]]
     ) -> None:
@@ -207,7 +198,6 @@ class BusDeadLetterFlow:
     async def page(
         self, namespace: str, *, key: str = "", before: BusLetterPlace | None = None, limit: int
     ) -> Page[BusDeadLetter]:
-        """Dead letters of a namespace, or of one subscription, without their events, newest first."""
         return await self._store.bus_dead_letters.page(namespace, key=key, before=before, limit=limit)
 
     async def get(self, namespace: str, letter_id: str) -> BusDeadLetter:
@@ -244,7 +234,6 @@ class BusDeadLetterFlow:
         await self._store.bus_dead_letters.remove(await self.get(namespace, letter_id))
 
     async def _retry(self, letter: BusDeadLetter) -> str:
-        """Retry a letter; returns the reason if that is impossible, else `""`."""
         if letter.queue not in await self._find_queues([letter]):
             return _GONE
         if letter.is_loss:

@@ -100,7 +100,6 @@ class LogPositions:
         return await self.read_again(logs)
 
     async def read_again(self, partitions: Collection[str]) -> Mapping[str, int]:
-        """Read the stored positions of these partitions again; returns the offsets to read from."""
         stored = await self._store.bus_flushes.read_positions(list(partitions))
         self._readings |= {
             name: PartitionReading.begin(stored.get(name, LogPosition()), self._logs[name]) for name in partitions
@@ -110,11 +109,9 @@ class LogPositions:
         return self.read_on(partitions)
 
     def read_on(self, partitions: Collection[str]) -> dict[str, int]:
-        """The offsets to read from."""
         return {name: self._readings[name].begun.offset for name in partitions}
 
     def move(self, reached: Mapping[str, LogPosition]) -> None:
-        """Note positions that were stored."""
         self._readings |= {name: PartitionReading(at, at.position) for name, at in reached.items()}
         self._forget_gaps(reached)
 
@@ -174,7 +171,6 @@ class LogPositions:
             self._gaps.pop(name, None)
 
     def count_lag(self, ends: Mapping[str, int]) -> int:
-        """The number of records between these positions and the ends."""
         known = self._readings
         return sum(max(end - known[name].begun.offset, 0) for name, end in ends.items() if name in known)
 
@@ -218,7 +214,6 @@ class LogFlusher:
         self._label = BoundedLabels()
 
     async def learn(self) -> None:
-        """Learn which subscriptions collect events. After `UnreadableSubscriptions` it cannot flush."""
         await self._registry.refresh()
 
     async def flush(self, entries: Sequence[LogEntry], positions: LogPositions) -> int | None:
@@ -269,16 +264,12 @@ class LogFlusher:
 
 
 class UnwokenUpkeep:
-    """Wakes the queues of flushes whose process died, and updates wake-ups whose subscription changed before a process
-    died."""
-
     def __init__(self, store: Store, wake: WakeAll, now: Callable[[], Awaitable[datetime]]) -> None:
         self._store = store
         self._wake = wake
         self._now = now
 
     async def run_once(self, *, after: timedelta = _UNWOKEN_AFTER) -> Swept:
-        """Wake the queues of flushes older than `after`."""
         before, woken = await self._now() - after, 0
         while found := await self._store.bus_flushes.find_unwoken(before, _WOKEN_AT_ONCE):
             await self._wake([wake for unwoken in found for wake in unwoken.wakes])

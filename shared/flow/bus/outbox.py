@@ -50,8 +50,6 @@ _LEASE: Final = timedelta(seconds=30)
 
 
 class OutboxPublisher:
-    """Publishes Carillon's own events. `base_url` is the API's URL, empty if it is not known."""
-
     def __init__(self, store: Store, publisher: EventPublisher, time: DatabaseTime, *, base_url: str) -> None:
         self._store = store
         self._publisher = publisher
@@ -155,7 +153,6 @@ class NoticeTeller:
 
 
 def later_try(tries: int, now: datetime) -> datetime:
-    """The time of the next try after `tries` failed ones."""
     return now + min(_FIRST_PAUSE * (1 << min(tries - 1, _DOUBLINGS)), _LONGEST_PAUSE)
 
 

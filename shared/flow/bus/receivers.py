@@ -24,8 +24,6 @@ log = structlog.get_logger(__name__)
 
 
 class Receivers:
-    """Calls receivers of events."""
-
     def __init__(self, outgoing: Outgoing, ring: KeyRing, time: DatabaseTime) -> None:
         self._outgoing = outgoing
         self._ring = ring

@@ -135,13 +135,12 @@ class BusReplayFlow:
         if replay is None:
             raise Gone("the log has its events no more", field="id", value=letter.id)
         if not await self._store.bus_replays.add_in_place_of(letter, replay):
-            return "somebody else has just retried it, or made another replay of its subscription"
+            return "another request has just retried it, or made another replay of its subscription"
         await fault("replay.after_insert")
         await self._tell(replay)
         return ""
 
     async def page(self, namespace: str, key: str, *, below: int | None, limit: int) -> Page[Replay]:
-        """Replays of a subscription with numbers below `below`, last first."""
         subscription = await self._subscribing.get(namespace, key)
         return await self._store.bus_replays.page(subscription.queue, below=below, limit=limit)
 
@@ -153,7 +152,6 @@ class BusReplayFlow:
             raise NotFound(f"no replay of {key} is under way", field="key", value=key)
 
     async def _add(self, subscription: EventSubscription, wish: ReplayWish, now: datetime) -> Replay | None:
-        """Store a replay with its range; `None` if another request has stored one in between."""
         number = await self._next_number(subscription.namespace, subscription.key, subscription.queue)
         ranges = await self._stream.find_ranges(
             self._log_topic, since=max(wish.since, EPOCH + MARGIN) - MARGIN, until=wish.until and wish.until + MARGIN
@@ -162,7 +160,6 @@ class BusReplayFlow:
         return replay if await self._store.bus_replays.add(replay) else None
 
     async def _next_number(self, namespace: str, key: str, queue: str) -> int:
-        """The number of a queue's next replay. Raises `Conflict` if it may have none now."""
         last = await self._store.bus_replays.page(queue, limit=1)
         if await self._store.bus_replays.has_open(queue):
             raise Conflict("another replay of the subscription is not over", field="key", value=key)
@@ -179,7 +176,6 @@ class BusReplayFlow:
 
 
 async def tell_workers(broker: Broker, replay_id: str) -> None:
-    """Publish a message so that a worker continues a replay."""
     task = RunReplay(replay_id=replay_id, trace=current_trace())
     await broker.publish(task.queue, encode(task))
 
@@ -207,8 +203,6 @@ class ReplayTools(Struct, frozen=True, kw_only=True):
 
 
 class Replaying:
-    """Runs replays, a turn at a time."""
-
     def __init__(self, tools: ReplayTools) -> None:
         self._tools = tools
         self._label = BoundedLabels()
@@ -249,8 +243,6 @@ class Replaying:
 
 
 class ReplayTurn:
-    """One worker's turn at a replay."""
-
     def __init__(self, tools: ReplayTools, replay: Replay, session: OwnSession, label: BoundedLabels) -> None:
         self._tools = tools
         self._replay = replay
@@ -310,7 +302,6 @@ class ReplayTurn:
         return merge_entries([*partitions, ends])
 
     async def _find_subscription(self) -> EventSubscription | None:
-        """The subscription that the replay is for; if it is gone, the replay is cancelled."""
         found = await self._tools.store.bus_subscriptions.get(self._replay.subscription)
         if found is not None and not has_to_be_made(found) and found.queue == self._replay.queue:
             return found
@@ -378,7 +369,6 @@ class ReplayTurn:
         await tell_workers(self._tools.broker, self._replay.id)
 
     async def _store(self, after: Replay) -> bool:
-        """`False` if this worker no longer has the replay."""
         stored = await self._tools.store.bus_replays.store(self._replay, after)
         if stored:
             self._replay = after

@@ -51,9 +51,6 @@ class ReceiverStanding(Struct, frozen=True):
 
 
 class QueueStandings:
-    """Reads figures of queues. `now` returns the database's time; a batch counts as due if it is due within
-    `deadline`."""
-
     def __init__(
         self,
         store: Store,
@@ -84,12 +81,10 @@ class QueueStandings:
         return ReceiverStanding(standing, probe if is_planned else None)
 
     async def find_failing(self, queues: Sequence[str]) -> dict[str, datetime]:
-        """The start of the failures of each receiver whose last call failed, by queue."""
         found = await self._store.bus_cursors.read(queues) if queues else {}
         return {id: since for id, cursor in found.items() if (since := cursor.health.failing_since) is not None}
 
     async def count_due_batches(self) -> int:
-        """The number of due batches of all queues, at most a second old."""
         return await self._due.get()
 
     async def _count_due_batches(self) -> int:

@@ -228,8 +228,6 @@ class Subscribing:
         return MadeSubscription(subscription, shown)
 
     async def leave_topic(self, namespace: str, key: str, topic: str) -> None:
-        """Remove a topic from a subscription. Raises `NotFound` also if the subscription does not have the topic."""
-
         async def decide(stands: EventSubscription | None, _: datetime) -> EventSubscription:
             stands = _present(stands, namespace, key)
             if topic not in stands.topics:
@@ -239,7 +237,6 @@ class Subscribing:
         await self._change(namespace, key, decide)
 
     async def unsubscribe(self, namespace: str, key: str) -> None:
-        """Remove a subscription and everything that waits for it."""
         await self._move(namespace, key, SubscriptionStatus.REMOVED)
 
     async def pause(self, namespace: str, key: str, *, reason: str = "") -> EventSubscription:
@@ -268,7 +265,6 @@ class Subscribing:
             return None
 
     async def pause_namespace(self, namespace: str, reason: str) -> int:
-        """Pause all active subscriptions of a namespace; returns how many."""
         after, paused = "", 0
         while page := await self.page(namespace=namespace, after=after, limit=_PAGE):
             active = [found.key for found in page if found.state is SubscriptionStatus.ACTIVE]

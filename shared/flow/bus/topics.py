@@ -28,10 +28,10 @@ from shared.domain.bus.folding import Collectors
 from shared.domain.documents import LogEnds
 from shared.domain.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
 from shared.domain.instants import ms
+from shared.runtime.bus_settings import BusSettings
 from shared.runtime.cached import LINGER_SECONDS, Coalescer
 from shared.runtime.faults import fault
 from shared.runtime.metrics import BUS_EVENT_BYTES, BUS_EVENTS_PUBLISHED, BUS_UNREADABLE, BoundedLabels
-from shared.runtime.settings import BusSettings
 from shared.store import Store
 from shared.store.bus.subscriptions import UnreadableSubscriptions
 from shared.store.bus.topics import TopicSubscribed
@@ -53,14 +53,11 @@ async def read_log_ends(stream: Stream, log_topic: str, seconds: float) -> LogEn
 
 
 class Registry:
-    """The subscriptions that collect events: at first all are read, then only changes."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
         self.collectors = Collectors()
 
     async def refresh(self) -> None:
-        """Read what has changed. After `UnreadableSubscriptions` the registry is unchanged."""
         try:
             reading = await self._store.bus_subscriptions.read_since(self.collectors.version)
         except UnreadableSubscriptions as error:
@@ -107,7 +104,6 @@ class TopicFlow:
         self._list = Coalescer[None, Sequence[TopicWithCount]](self._list_all)
 
     async def find(self, name: str) -> Topic | None:
-        """Find a topic; concurrent calls share one query."""
         return await self._find(name)
 
     async def find_all(self, names: Sequence[str]) -> Sequence[Topic | None]:
@@ -263,8 +259,6 @@ _PATIENCE_SECONDS = 0.25  # a round holds up those behind it no longer for parti
 
 
 class _Append(Struct, frozen=True):
-    """Records that a namespace appends to a topic together, with the ids of their events and their keys."""
-
     topic: str
     namespace: str
     ids: list[str]
@@ -281,8 +275,6 @@ _Appended = Collection[asyncio.Future[None]]
 
 
 class EventPublisher:
-    """Publishes events. `now` returns the database's time."""
-
     def __init__(
         self, topics: TopicFlow, stream: Stream, now: Callable[[], Awaitable[datetime]], settings: BusSettings
     ) -> None:

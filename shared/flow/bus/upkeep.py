@@ -24,9 +24,9 @@ from shared.domain.bus.deliveries import DeathReason
 from shared.domain.bus.notices import OLDEST_MAIL
 from shared.domain.bus.subscriptions import EventSubscription
 from shared.flow.time import DatabaseTime
+from shared.runtime.bus_settings import BusSettings
 from shared.runtime.loops import Swept, repeat
 from shared.runtime.metrics import BUS_EVENTS_LOST, OTHER, BoundedLabels
-from shared.runtime.settings import BusSettings
 from shared.store import Store
 
 log = structlog.get_logger(__name__)
@@ -99,7 +99,6 @@ class BusRetention:
         return forgotten
 
     async def _find_surplus(self) -> list[tuple[str, int]]:
-        """Queues with more deliveries than are kept, each with the last sequence to remove."""
         after, found = "", list[tuple[str, int]]()
         while cursors := await self._store.bus_cursors.page_beyond(
             self._deliveries_kept, after=after, limit=_RETENTION_PAGE
@@ -115,8 +114,6 @@ _COMPACTION_ROUNDS = 50  # of one queue in one run: the others have their turn
 
 
 class ChunkUpkeep:
-    """Compacts queues."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
 
@@ -173,7 +170,7 @@ class BacklogUpkeep:
         still = await self._store.bus_standings.read_uncut(sorted(asleep)) if asleep else {}
         for queue, backlog in still.items():
             if await self._store.bus_subscriptions.rouse(queue, backlog.events, now):
-                log.error("a queue that nobody would have looked at is woken", queue=queue)
+                log.error("a queue that no worker would have looked at is woken", queue=queue)
                 roused += 1
         return roused
 
@@ -194,7 +191,6 @@ class BacklogUpkeep:
         return lost
 
     async def _bring_outbox_within(self) -> int:
-        """Drop the oldest of Carillon's own events if more wait than one queue may hold."""
         lost = 0
         for _ in range(_ROUNDS):
             gone = await self._store.bus_backlogs.lose_of_outbox(self._limits.events, await self._time.now())

@@ -38,9 +38,6 @@ Claimed = TypeVar("Claimed", Occurrence, TakenWakeUp)
 
 
 class Waker:
-    """Wakes queues. `handed_for` is how long a published wake-up may wait for a worker; `tick` is the clock's
-    interval."""
-
     def __init__(
         self,
         store: Store,
@@ -93,7 +90,6 @@ class Waker:
         await asyncio.gather(*self._rung, return_exceptions=True)
 
     async def hand_over(self, claimed: Sequence[Occurrence]) -> None:
-        """Hand the wake-ups that the clock has claimed to workers."""
         now = await self._time.now()
         for wave in _divide_repeats(claimed):
             handed = await self._store.bus_wake_ups.hand_over(wave, fresh_token(), until=now + self._handed_for)

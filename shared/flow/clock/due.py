@@ -21,8 +21,6 @@ LOOKED_AT = 5_000
 
 
 class DueInstant(Struct, frozen=True):
-    """An instant that is going to fire, with its schedule."""
-
     namespace: str
     key: str
     occurrence: Occurrence
@@ -37,8 +35,6 @@ class DueNext(Struct, frozen=True):
 
 
 class DueLooker:
-    """Looks for the next due instants."""
-
     def __init__(self, store: Store, time: DatabaseTime) -> None:
         self._store = store
         self._time = time

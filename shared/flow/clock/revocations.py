@@ -49,7 +49,6 @@ class RevocationFlow:
         await self._revoke(named, RevokedKind.TOKEN, token.id, namespace=token.namespace, shared=shared)
 
     async def delete_user(self, user: User) -> None:
-        """Remove the user and pause the user's schedules."""
         await self._revoke(user_namespace(user.email), RevokedKind.USER, user.id)
 
     async def complete_all(self) -> int:

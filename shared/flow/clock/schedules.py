@@ -60,8 +60,6 @@ class Wanted(Struct, frozen=True):
 
 
 class ScheduleDraft(Struct, frozen=True):
-    """The documents to store for a schedule."""
-
     schedule: Schedule
     occurrences: list[Occurrence]
 
@@ -102,7 +100,6 @@ async def draft_all(wanted: Iterable[Wanted], now: datetime) -> tuple[list[Sched
 
 
 def draft_one(wanted: Wanted, now: datetime, generation: str) -> ScheduleDraft:
-    """The schedule and its occurrences. Raises `Invalid` if all instants are past."""
     schedule = Schedule(
         id=wanted.id,
         namespace=wanted.namespace,
@@ -128,7 +125,6 @@ def keep_identity_of(existing: Schedule, fresh: Schedule) -> Schedule:
 
 
 def answer_taken_key(wanted: Wanted, existing: Schedule) -> Answer:
-    """The answer to a request whose key is taken."""
     if not has_content(existing, wanted.definition):
         differences = name_differences(as_asked(existing.definition), as_asked(wanted.definition))
         rule = f"a schedule with this key and another content exists{differences}"
@@ -137,7 +133,6 @@ def answer_taken_key(wanted: Wanted, existing: Schedule) -> Answer:
 
 
 def answer_unchanged(existing: Schedule) -> Accepted:
-    """The answer to a request that changes nothing."""
     return Accepted(existing, skipped=skipped_of(existing))
 
 
@@ -149,7 +144,6 @@ def as_first_answered(wanted: Wanted, made: Made) -> Accepted:
 
 
 def nothing_ahead(definition: Definition) -> Invalid:
-    """The error for a definition whose instants are all past."""
     return Invalid("no instant lies ahead: all are past, and a schedule needs one to come", field=_field(definition))
 
 
@@ -166,7 +160,6 @@ def _field(definition: Definition) -> str:
 
 
 def skipped_of(schedule: Schedule) -> tuple[datetime, ...]:
-    """The schedule's instants that were past when it was made."""
     return tuple(split_by_now(schedule.definition, schedule.accepted_at)[1])
 
 
@@ -193,8 +186,6 @@ class Retried(Struct, frozen=True):
 
 
 class ScheduleFlow:
-    """The moves of a schedule. Each is safe to repeat."""
-
     def __init__(self, store: Store, time: DatabaseTime) -> None:
         self._store = store
         self._time = time
@@ -230,7 +221,6 @@ class ScheduleFlow:
         return as_first_answered(wanted, made)
 
     async def put(self, wanted: Wanted) -> Accepted:
-        """Make the schedule, or replace it and its pending occurrences. Raises `Invalid` if all instants are past."""
         while True:
             existing = await self._store.schedules.get(wanted.id)
             if existing is not None and has_content(existing, wanted.definition):
@@ -246,7 +236,6 @@ class ScheduleFlow:
                 return Accepted(fresh, changed=True, skipped=skipped_of(fresh))
 
     async def pause(self, id: str) -> Schedule | None:
-        """Pause the schedule; `None` if there is none. Raises `Conflict` for a finished one."""
         schedule = await self._move(id, to=ScheduleState.PAUSED)
         if schedule is not None:
             await fault("schedule.after_pause")
@@ -265,7 +254,6 @@ class ScheduleFlow:
         return schedule
 
     async def remove(self, id: str) -> bool:
-        """Delete the schedule and its pending occurrences; `False` if there is none."""
         removed = await self._store.schedules.remove(id)
         if removed is None:
             return False
@@ -340,7 +328,6 @@ class ScheduleFlow:
         return found
 
     async def _accept_all(self, wanted: Mapping[str, Wanted]) -> dict[str, Answer]:
-        """Insert schedules, and compare those whose key is taken with the stored ones."""
         probably_free = self._keys_are_free and all(map(_is_small, wanted.values()))
         answers = {} if probably_free else await self._answer_taken(wanted)
         self._keys_are_free = not answers
@@ -357,7 +344,6 @@ class ScheduleFlow:
         return answers
 
     async def _answer_taken(self, wanted: Mapping[str, Wanted]) -> dict[str, Answer]:
-        """Answers for the taken keys, from the stored schedules."""
         there = await self._store.schedules.many(list(wanted), whole=True)
         return {id: answer_taken_key(wanted[id], schedule) for id, schedule in there.items()}
 

@@ -79,7 +79,6 @@ class Attempt(Struct, frozen=True):
 
     @property
     def result(self) -> OutcomeResult:
-        """The result of an attempt that was answered."""
         if self.skipped:
             return OutcomeResult.SKIPPED
         if self.error is None:
@@ -166,7 +165,6 @@ class Settlement:
         return [moved for _, moved in moves]
 
     async def hold_back(self, claimed: Sequence[Occurrence], schedule_ids: Sequence[str]) -> None:
-        """Hold back occurrences of paused schedules."""
         await self._store.occurrences.hold_these(claimed)
         # Another request may have resumed a schedule after the read and before its occurrence was held back.
         await let_go_if_active(self._store, schedule_ids)
@@ -187,7 +185,6 @@ class Settlement:
 
 
 async def let_go_if_active(store: Store, schedule_ids: Sequence[str]) -> None:
-    """Release held-back occurrences of active schedules."""
     for schedule in (await store.schedules.many(schedule_ids)).values():
         if schedule.is_active:
             await store.occurrences.let_go(schedule.owner, schedule.generation)

@@ -61,8 +61,6 @@ class BulkPage(Struct, frozen=True):
 
 
 class BulkThings(Protocol):
-    """The things of one kind."""
-
     async def count(self, act: BulkAct, filter: BulkFilter, *, before: datetime, most: int) -> int:
         """The number of matching things made before `before`; `most` if there are more."""
 
@@ -74,8 +72,6 @@ class BulkThings(Protocol):
 
 
 class BulkLetters:
-    """Dead letters, newest first."""
-
     PAGE = 500
 
     def __init__(self, store: Store, flow: ScheduleFlow) -> None:
@@ -155,8 +151,6 @@ class BulkSchedules:
 
 
 class BulkJobs:
-    """Open jobs, by id, whose status allows the move."""
-
     PAGE = 50
 
     def __init__(self, store: Store, flow: JobFlow) -> None:
@@ -223,7 +217,6 @@ def _state(act: BulkAct, filter: BulkFilter) -> ScheduleState | None:
 
 
 def statuses_for(act: BulkAct, filter: BulkFilter) -> frozenset[JobStatus]:
-    """The statuses of jobs that the act applies to."""
     allowed = {BulkAct.PAUSE_JOBS: PAUSABLE, BulkAct.RESUME_JOBS: RESUMABLE, BulkAct.STOP_JOBS: STOPPABLE}[act]
     return allowed & {JobStatus(filter.status)} if filter.status else allowed
 
@@ -233,7 +226,6 @@ SUMMED = 500
 
 
 async def sum_stopped(store: Store, filter: BulkFilter, matched: int) -> MoveFigures:
-    """The figures of the matching jobs."""
     statuses = statuses_for(BulkAct.STOP_JOBS, filter)
     keys = await store.bulk_jobs.keys(statuses, filter, before=2**63 - 1, limit=SUMMED)
     if keys.more:
@@ -250,8 +242,6 @@ _TRUSTED_SHARE = 0.7
 
 
 class BulkFlow:
-    """Makes and does bulk actions."""
-
     def __init__(self, store: Store, broker: Broker, time: DatabaseTime, things: Mapping[str, BulkThings]) -> None:
         self._store = store
         self._broker = broker
@@ -276,11 +266,9 @@ class BulkFlow:
         return stored
 
     async def cancel(self, action_id: str, *, by: str) -> BulkAction | None:
-        """Cancel an action; `None` if it is over or unknown."""
         return await self._store.bulk_actions.cancel(action_id, by=by, at=await self._time.now())
 
     async def take(self, action_id: str) -> "BulkTurn | None":
-        """Take the action; `None` if another worker has it or it is over."""
         now = await self._time.now()
         action = await self._store.bulk_actions.take(action_id, fresh_token(), now=now, leased_until=now + LEASE)
         return None if action is None else BulkTurn(self, action)
@@ -313,7 +301,6 @@ class BulkFlow:
         return moved
 
     async def end(self, action: BulkAction, to: BulkState, *, failure: str = "") -> None:
-        """End a held action, and note in the audit how much was done."""
         ended = await self._store.bulk_actions.end(action, to, at=await self._time.now(), failure=failure)
         if ended is not None:
             await self._store.audit.count(ended.audit_id, ended.done)
@@ -348,7 +335,6 @@ class BulkFlow:
         return maker is not None and may_act(maker, action.act, action.filter)
 
     async def _find_maker(self, action: BulkAction) -> Caller | None:
-        """The maker of the action with the present roles; `None` if the user or token is gone."""
         if action.token_id:
             token = await self._store.tokens.get(action.token_id)
             expired = token is not None and token.why_refused(token.digest, await self._time.now())

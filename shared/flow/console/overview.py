@@ -25,8 +25,6 @@ INTERVAL_SECONDS = 15.0
 
 
 class Gauges:
-    """Sets these gauges."""
-
     def __init__(self, store: Store, broker: Broker) -> None:
         self._store = store
         self._broker = broker
@@ -124,8 +122,6 @@ class OverviewReader:
 
 
 class _Away:
-    """Replaces a part that could not be read."""
-
     def __init__(self, reason: str) -> None:
         self.reason = reason
 

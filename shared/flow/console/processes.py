@@ -14,12 +14,11 @@ from msgspec.structs import replace
 from shared.domain.console.processes import THINGS_SHOWN, Counts, RunningProcess, ThingInHand, subtract
 from shared.domain.errors import Unavailable
 from shared.flow.time import DatabaseTime
-from shared.runtime import in_hand, metrics, readings
+from shared.runtime import metrics, readings
 from shared.runtime.health import ProcessHealth
 from shared.runtime.loops import Periodic
 from shared.runtime.metrics import HEARTBEAT_FAILURES, LOOP_LAG
 from shared.runtime.settings import Settings
-from shared.runtime.version import program_version
 from shared.store import Store
 
 HEARTBEAT_SECONDS = 5.0
@@ -40,7 +39,7 @@ class Heartbeat(Periodic):
         self._roles = roles
         self._host = socket.gethostname()
         self._id = f"{self._host}/{os.getpid()}/{secrets.token_hex(4)}"
-        self._version = program_version()
+        self._version = readings.program_version()
         self._digest = digest_settings(settings)
         self._lags: dict[str, int] = {}
         self._started_at: datetime | None = None
@@ -71,9 +70,9 @@ class Heartbeat(Periodic):
             failing=tuple(sorted(await self._health.find_failing())),
             in_hand=tuple(
                 ThingInHand(held.what, held.id, now - timedelta(seconds=held.seconds))
-                for held in in_hand.oldest(THINGS_SHOWN)
+                for held in readings.oldest(THINGS_SHOWN)
             ),
-            in_hand_count=in_hand.held_count(),
+            in_hand_count=readings.held_count(),
             lanes={state: int(count) for state, count in readings.read_by_label("carillon_lanes", "state").items()},
             loop_lag_seconds=self._worst_lag(),
             memory_bytes=readings.read_memory_bytes(),
@@ -116,7 +115,6 @@ class MinuteCounting(Periodic):
         self._stored: Counts = read_counts()
 
     async def store_counts(self) -> None:
-        """Add the growth since the last time."""
         counts = read_counts()
         grown = subtract(counts, self._stored)
         if not grown:

@@ -45,8 +45,6 @@ PUT_OFF = Backoff(first_seconds=2, cap_seconds=30)
 
 
 class Feed:
-    """Publishes tasks, each after the move that makes it due."""
-
     def __init__(self, store: Store, broker: Broker, kinds: JobKinds) -> None:
         self._store = store
         self._broker = broker
@@ -59,8 +57,8 @@ class Feed:
         if standing is None or not standing.feeds:
             return
         kind = self._kinds.of(standing.service)
-        if kind.feeder is not None:
-            await kind.feeder.feed(standing)
+        if kind.silence is not None:
+            await kind.feed(standing)
             if standing.may_finish:
                 await self.finish_if_done(job_id)
             return
@@ -105,8 +103,8 @@ class Feed:
             return False
         # Before the move: a process that does not know the kind must not void the message of one that does.
         kind = self._kinds.of(standing.service)
-        if batch.owner and kind.feeder is not None:
-            await kind.feeder.end_owner(batch.owner)
+        if batch.owner:
+            await kind.end_owner(batch.owner)
         renewed = await self._store.batches.requeue(batch)
         if renewed is None:
             return False
@@ -170,7 +168,6 @@ class Feed:
         return [ordinal for ordinal in ordinals if ordinal < SLOTS or ordinal - SLOTS in settled]
 
     async def _queue(self, job_id: str, kind: JobKind, ordinal: int) -> bool:
-        """Queue this batch; `False` if it is not planned."""
         batch = await self._store.batches.queue(job_id, ordinal)
         if batch is None:
             return False

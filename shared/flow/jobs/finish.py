@@ -112,7 +112,7 @@ class Finish:
         return await self._close(job, totals, summed)
 
     async def _ready(self, job_id: str) -> Job | None:
-        """The job if all its batches are settled. A process of the first version names it by its bare id."""
+        """The job if all its batches are settled."""
         job = await self._store.jobs.view(job_id)
         if job is None or not job.standing.may_finish:
             return None
@@ -179,7 +179,6 @@ class Finish:
 
 
 def _events(written: Written, now: int) -> list[Event]:
-    """The last events of a completed job, except failures."""
     ended = Event(SEND_ENDED, EventState.SUCCESS, "Finished all batches", now)
     if written.failure:
         return [ended]

@@ -3,33 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Protocol
 
 from msgspec import Struct
 
 from shared.domain.audience.columns import NamedColumns
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.jobs import Job, SendBatch, Standing
-
-
-class BatchFeeder(Protocol):
-    """Publishes a kind's batches in an order of its own."""
-
-    silence: timedelta
-    """The owner of a batch counts as gone after this time without a sign."""
-
-    async def feed(self, standing: Standing) -> None:
-        """Queue all batches that may be queued now, of this job or of others that wait for the same. After
-        `Unavailable` the others stay planned."""
-
-    async def end_owner(self, owner: str) -> None:
-        """Release what the owner of a batch still holds after `silence`."""
-
-    async def drain(self, job: Job) -> None:
-        """Bring the rest of a stopped job to an end if it cannot be dropped unseen."""
-
-    async def reopen(self, job: Job) -> None:
-        """Continue to take the job up again if the process that began it died."""
 
 
 class UnknownKind(Unavailable):
@@ -49,7 +28,9 @@ class JobKind(ABC):
     batch_task: type[SendBatch]
     """The task that sends a batch, on a queue of the kind's own."""
 
-    feeder: BatchFeeder | None = None  # batches in chains feed themselves
+    silence: timedelta | None = None
+    """The owner of a batch counts as gone after this time without a sign. A kind that has it feeds its batches in an
+    order of its own, by the methods below; batches of other kinds are in chains."""
 
     keeps_batches = False
     """Whether the kind removes the batches of closed jobs by itself."""
@@ -74,6 +55,19 @@ class JobKind(ABC):
         the templates of its plan."""
         return None
 
+    async def feed(self, standing: Standing) -> None:
+        """Queue all batches that may be queued now, of this job or of others that wait for the same. After
+        `Unavailable` the others stay planned."""
+
+    async def end_owner(self, owner: str) -> None:
+        """Release what the owner of a batch still holds after `silence`."""
+
+    async def drain(self, job: Job) -> None:
+        """Bring the rest of a stopped job to an end if it cannot be dropped unseen."""
+
+    async def reopen(self, job: Job) -> None:
+        """Continue to take the job up again if the process that began it died."""
+
     @abstractmethod
     async def prepare(self, job: Job) -> None:
         """Check the templates in the job's plan and prepare the sending, before the audience is fixed. Raises `Invalid`
@@ -90,8 +84,6 @@ class JobKind(ABC):
 
 
 class JobKinds:
-    """All kinds that this process knows."""
-
     def __init__(self, kinds: Iterable[JobKind]) -> None:
         """Raises `ValueError` if two kinds claim a service or a queue."""
         found = list(kinds)
@@ -109,7 +101,6 @@ class JobKinds:
         return {kind.batch_task.queue for kind in self._by_service.values()}
 
     def of(self, service: str) -> JobKind:
-        """The kind of jobs with this service. Raises `UnknownKind`."""
         if service not in self._by_service:
             raise UnknownKind(f"this process knows no jobs of the service {service!r}")
         return self._by_service[service]

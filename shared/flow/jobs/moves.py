@@ -78,12 +78,8 @@ class JobFlow:
 
     async def start(self, job: Job) -> tuple[Job, bool]:
         """Store the job and publish its planning, or its start if it waits for one. The second value is `False` if the
-        same request had made it before. If the broker is away, upkeep plans the job later.
-
-        Raises:
-            Invalid: the idempotency key was used for another request.
-            Conflict: a job or a group has this id.
-        """
+        same request had made it before. If the broker is away, upkeep plans the job later. Raises `Invalid` if the
+        idempotency key was used for another request, `Conflict` if a job or a group has this id."""
         if await self._store.groups.get(job.id) is not None:
             raise Conflict("a localized job has this id", field="id", value=job.id)
         try:
@@ -110,7 +106,6 @@ class JobFlow:
             await self._attempt(self._feed.plan(job.key), job_id)
 
     async def earlier(self, key: Idempotency | None) -> Job | None:
-        """The job that the same request made before. Raises `Invalid` if the key was used for another request."""
         job = None if key is None else await self._store.jobs.with_key(key.key)
         if job is not None and job.idempotency and key is not None and not job.idempotency.is_same(key):
             raise job.idempotency.refuse(key)
@@ -120,7 +115,6 @@ class JobFlow:
         return job
 
     async def pause(self, job_id: str, *, by: Doer = BY_ITSELF, quietly: bool = False) -> Job | None:
-        """Pause the job; `None` if its status does not allow it. `quietly` sends no mail."""
         now = self._clock.now_ns()
         mail = None if quietly else self._mail(MailKind.PAUSED, now, by)
         job = await self._store.jobs.move(
@@ -131,7 +125,6 @@ class JobFlow:
         return job
 
     async def resume(self, job_id: str, *, by: Doer = BY_ITSELF) -> Job | None:
-        """Resume the job, or schedule it again if its start lies ahead; `None` if its status does not allow it."""
         held = await self._store.jobs.view(job_id)
         if held is None:
             return None
@@ -167,15 +160,12 @@ class JobFlow:
         return job
 
     async def stop_over_file(self, job: Job, failure: str) -> None:
-        """Stop a job whose file cannot be used. The other zones of its group have the same file: only the first sends a
-        mail."""
         plan = await self._store.files.plan(job.file_plan_id)
         is_told_already = bool(job.zone) and plan is not None and bool(plan.failure)
         await self.stop(job.key, failure=failure, stage=READ_FILE, quietly=is_told_already)
         await self._store.files.fail(job.file_plan_id, failure, path=job.csv_path)
 
     async def withdraw(self, job_key: str) -> bool:
-        """Delete a job whose planning has not begun; `False` if there is none."""
         withdrawn = await self._store.open_jobs.withdraw(job_key)
         if withdrawn:
             await self._attempt(self._store.occurrences.remove_of(start_of(job_key)), job_key)
@@ -220,12 +210,10 @@ class JobFlow:
 
 
 def fresh_incarnation() -> str:
-    """A random value that distinguishes jobs that had the same id."""
     return secrets.token_hex(8)
 
 
 def start_of(job_key: str) -> str:
-    """The owner of the occurrence that begins the job."""
     return job_owner(job_key, JobStage.START)
 
 
@@ -247,12 +235,7 @@ class GroupFlow:
         self._jobs = jobs
 
     async def start(self, group: Group) -> tuple[Group, bool]:
-        """Store the group and all its jobs. The second value is `False` if the same request had made it before.
-
-        Raises:
-            Invalid: the idempotency key was used for another request.
-            Conflict: a group or a job has this id.
-        """
+        """As `JobFlow.start`, for the group and all its jobs."""
         if await self._store.jobs.view(group.id) is not None:
             raise Conflict("a job has this id", field="id", value=group.id)
         try:
@@ -268,7 +251,6 @@ class GroupFlow:
         return group, True
 
     async def earlier(self, key: Idempotency | None) -> Group | None:
-        """The group that the same request made before. Raises `Invalid` if the key was used for another request."""
         group = None if key is None else await self._store.groups.with_key(key.key)
         if group is not None and group.idempotency and key is not None and not group.idempotency.is_same(key):
             raise group.idempotency.refuse(key)
@@ -283,7 +265,6 @@ class GroupFlow:
             yield group
 
     async def complete(self, group: Group) -> None:
-        """Add missing jobs and starts."""
         jobs = zone_jobs(group)
         await self._store.jobs.add_missing(jobs)
         await fault("group.after_jobs")
@@ -324,7 +305,6 @@ class GroupFlow:
             await self.complete(group)
 
     async def _move_each(self, job_keys: Sequence[str], move: _Move) -> int:
-        """Move these jobs, some at a time; returns how many have moved."""
         gate = asyncio.Semaphore(_AT_ONCE)
 
         async def move_one(job_key: str) -> Job | None:
@@ -341,8 +321,6 @@ class GroupFlow:
 
 
 class DueWork:
-    """The clock's handlers for jobs and batches."""
-
     def __init__(self, store: Store, feed: Feed, jobs: JobFlow) -> None:
         self._store = store
         self._feed = feed

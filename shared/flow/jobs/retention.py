@@ -37,7 +37,6 @@ class JobRemains:
         self._store = store
 
     async def remove(self, job_keys: Sequence[str]) -> None:
-        """Remove batches and held-out users of these jobs, and plans that no open job reads."""
         await self._store.batches.remove_of(job_keys)
         await self._store.held_out.remove_of(job_keys)
         if finished := await self._find_finished_plans(job_keys):
@@ -45,7 +44,6 @@ class JobRemains:
             await self._store.divisions.remove_of(finished)
 
     async def _find_finished_plans(self, job_keys: Sequence[str]) -> list[str]:
-        """The file plans and divisions that no open job reads."""
         jobs = (await self._store.jobs.with_ids(job_keys)).values()
         apart = [job.file_plan_id for job in jobs if job.csv_path and not job.zone]
         plans = {job.file_plan_id: job.group_id for job in jobs if job.zone}
@@ -62,8 +60,6 @@ _AHEAD = timedelta(days=1)
 
 
 class JobRemoval:
-    """Deletes ended jobs. `before_forgetting` is called with the keys of jobs that are about to go."""
-
     def __init__(
         self,
         store: Store,
@@ -95,7 +91,6 @@ class JobRemoval:
         return await self._go_on([job.key], time.monotonic() + seconds)
 
     async def run_once(self) -> Swept:
-        """Delete jobs after their time, and continue deletions that were cut off."""
         closed, deadline, gone = self._store.closed_jobs, time.monotonic() + ROUND_SECONDS, 0
         known = self._kinds.services.keys()
         if unknown := await closed.find_removing_services() - known:
@@ -113,7 +108,6 @@ class JobRemoval:
         return Swept(discarded=gone)
 
     async def remove_some(self, job_keys: Sequence[str]) -> None:
-        """Do one step of the deletion of these closed jobs."""
         await self._before_forgetting(job_keys)
         jobs = (await self._store.jobs.with_ids(job_keys)).values()
         empty = await self._empty(jobs)
@@ -165,8 +159,6 @@ _JOBS_OF_APP = 100
 
 
 class JobBelongings(Belongings):
-    """The jobs of apps."""
-
     def __init__(self, store: Store, removal: JobRemoval) -> None:
         self._store = store
         self._removal = removal

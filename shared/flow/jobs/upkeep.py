@@ -101,7 +101,6 @@ class ShardTurns:
         self._made = False
 
     async def find(self) -> set[int]:
-        """The turns that are due."""
         if not self._made:
             await self._turns.add(_TURNS)
             self._made = True
@@ -111,7 +110,6 @@ class ShardTurns:
         return set(range(len(_TURNS)) if heads.shards is None else heads.shards)
 
     async def claim(self, number: int) -> Occurrence | None:
-        """Claim the turn; `None` if another process was faster."""
         token, now = fresh_token(), await self._now()
         if not await self._turns.claim(number, token, Visible(now), leased_until=now + self._lease):
             return None
@@ -128,12 +126,10 @@ class ShardTurns:
             yield job_id
 
     async def end(self, turn: Occurrence) -> None:
-        """Let the turn come again in its next round."""
         rounds = _RARELY if turn.shard >= SHARDS else 1
         await self._turns.move([(turn, replace(turn, due=turn.due + rounds * self._every))])
 
     async def give_back(self, turn: Occurrence) -> None:
-        """Let the turn come again at once."""
         await self._turns.release([turn])
 
 
@@ -163,7 +159,6 @@ class Upkeep:
         self._turns = turns
 
     async def sweep(self) -> Swept:
-        """Look once at the open jobs, and count the findings."""
         found = await self.run_once()
         kinds = {name: getattr(found, name) for name in _LOSSES}
         for kind, count in kinds.items():
@@ -260,22 +255,28 @@ class Upkeep:
 
     async def _set_going(self, job: Job, since: "_Since") -> Found:
         on_their_way = await self._store.batches.find_on_their_way(job.key)
-        owned = await self._requeue_owned(job, on_their_way[BatchStatus.SENDING], since)
+        owned = 0
+        if batches := on_their_way[BatchStatus.SENDING]:
+            silence = self._kinds.of(job.service).silence
+            moment = since.owned if silence is None else since.silent(silence)
+            owned = await self._requeue_stale(job, batches, moment)
         if job.standing.may_finish and await self._is_put_off(job.key, JobStage.FINISH):
             return Found(jobs=1, owned=owned)
         if job.standing.stopped:
             await self._flow.drop_unsent(job.key, job.round)
-            if (feeder := self._kinds.of(job.service).feeder) is not None:
-                await feeder.drain(job)
+            await self._kinds.of(job.service).drain(job)
             return Found(jobs=1, owned=owned)
         plans = await self._plan_again(job, since.plans)
         # Held jobs too: the worker that takes the batch puts it back, so that it is fed when the job continues.
-        queued = await self._requeue_queued(job, on_their_way[BatchStatus.QUEUED], since)
+        queued = 0
+        if batches := on_their_way[BatchStatus.QUEUED]:
+            queue = self._kinds.of(job.service).batch_task.queue
+            queued = await self._requeue_stale(job, batches, since.batches[queue])
         if not job.standing.feeds:
             return Found(jobs=1, plans=plans, queued=queued, owned=owned)
-        feeder = self._kinds.of(job.service).feeder
-        if job.reopening and feeder is not None:
-            await feeder.reopen(job)
+        kind = self._kinds.of(job.service)
+        if job.reopening:
+            await kind.reopen(job)
         await self._breaker.look(job.key)
         await self._feed_once(job, since.fed)
         changed_at = [batch.changed_at for batch in on_their_way[BatchStatus.QUEUED] if batch.changed_at is not None]
@@ -324,18 +325,6 @@ class Upkeep:
 
     async def _is_put_off(self, job_id: str, stage: JobStage) -> bool:
         return bool(await self._store.occurrences.with_any([job_owner(job_id, stage)]))
-
-    async def _requeue_queued(self, job: Job, batches: Sequence[Batch], since: "_Since") -> int:
-        if not batches:
-            return 0
-        queue = self._kinds.of(job.service).batch_task.queue
-        return await self._requeue_stale(job, batches, since.batches[queue])
-
-    async def _requeue_owned(self, job: Job, batches: Sequence[Batch], since: "_Since") -> int:
-        if not batches:
-            return 0
-        feeder = self._kinds.of(job.service).feeder
-        return await self._requeue_stale(job, batches, since.owned if feeder is None else since.silent(feeder.silence))
 
     async def _requeue_stale(self, job: Job, batches: Sequence[Batch], since: datetime) -> int:
         """Requeue batches unchanged since `since` that the clock will not bring back."""

@@ -59,13 +59,9 @@ class UploadFlow:
         self._max_bytes = max_bytes
 
     async def put_part(self, app_id: str, upload_id: str, number: int, content: bytes, *, by: str) -> UploadedPart:
-        """Store a part; the first one begins the upload if it does not exist.
-
-        Raises:
-            NotFound: the app has no such upload and this is not the first part, or the parts are gone.
-            Conflict: the upload is completed, or was begun anew meanwhile.
-            Invalid: the part is empty, or the part or the file would be too large.
-        """
+        """Store a part; the first one begins the upload if it does not exist. Raises `NotFound` if the app has no such
+        upload and this is not the first part, or the parts are gone; `Conflict` if the upload is completed, or was
+        begun anew meanwhile."""
         upload = await self._store.uploads.get(upload_key(app_id, upload_id))
         if upload is None:
             if number != FIRST:
@@ -86,7 +82,6 @@ class UploadFlow:
         return part
 
     async def require(self, app_id: str, upload_id: str) -> FileUpload:
-        """The upload. Raises `NotFound` also if its file is gone."""
         upload = await self._store.uploads.get(upload_key(app_id, upload_id))
         if upload is None:
             raise _not_found(upload_id)
@@ -95,14 +90,9 @@ class UploadFlow:
         return upload
 
     async def complete(self, app_id: str, upload_id: str, *, size: int | None) -> FileUpload:
-        """Join the parts to a file that jobs can read.
-
-        Raises:
-            NotFound: the app has no such upload.
-            Conflict: a part is missing, too small or being replaced; the parts do not have `size` bytes together; or a
-            part differs from its note, and all must be sent again.
-            Invalid: the file is too large.
-        """
+        """Join the parts to a file that jobs can read. Raises `Conflict` if a part is missing, too small or being
+        replaced; the parts do not have `size` bytes together; or a part differs from its note, and all must be sent
+        again."""
         upload = await self.require(app_id, upload_id)
         check_whole(upload, size)
         if upload.completed:
@@ -168,7 +158,6 @@ class UploadFlow:
         return upload
 
     async def _look_again(self, upload: FileUpload, upload_id: str) -> FileUpload:
-        """The upload as it is now. Raises `Conflict` if another one has its id."""
         latest = await self.require(upload.app_id, upload_id)
         if latest.token != upload.token:
             raise Conflict("this upload was begun anew meanwhile", field="upload", value=upload_id)

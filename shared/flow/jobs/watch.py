@@ -25,7 +25,6 @@ from shared.store.jobs.batches import BatchSums
 
 
 async def sum_up(store: Store, jobs: Sequence[Job]) -> dict[str, Totals]:
-    """The totals of each job by id: closed jobs as written, open jobs as of now."""
     written = {job.id: job.totals for job in jobs if job.totals is not None}
     unwritten = [job.key for job in jobs if job.totals is None]
     counted = await store.batch_sums.totals(unwritten) if unwritten else {}
@@ -42,7 +41,6 @@ class MoveFigures(Struct, frozen=True):
 
 
 async def sum_unsent(store: Store, jobs: Sequence[Job]) -> MoveFigures:
-    """The figures of these jobs."""
     totals = await sum_up(store, jobs) if jobs else {}
     left = sum(max(totals[job.id].planned - totals[job.id].done, 0) for job in jobs)
     return MoveFigures(len(jobs), left, sum(job.plan.end is None for job in jobs))
@@ -66,8 +64,6 @@ class JobMeasure(Struct, frozen=True):
 
 
 class JobWatch:
-    """Watches jobs. The figures of an open job are up to a second old."""
-
     def __init__(self, store: Store, time: DatabaseTime) -> None:
         self._store = store
         self._time = time
@@ -114,8 +110,7 @@ def _progress(job: Job, totals: Totals, watched: "_Watched | None", now: datetim
     if job.credential_id and watched.seen:
         seen_at, done = watched.seen[0]
         meter.compare(seen_at, totals.done - done)
-    sized = job.divided or not (job.csv_path and job.zone)
-    paced = meter.progress(totals, planned=job.plan.end is not None, sized=sized)
+    paced = meter.progress(totals, planned=job.plan.end is not None)
     return replace(paced, summed=sums.by_reason)
 
 

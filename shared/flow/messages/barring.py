@@ -19,7 +19,7 @@ from shared.domain.instants import from_ms, ms
 from shared.domain.messages.answers import Channel, Reason
 from shared.domain.messages.jobs import MessageOptions
 from shared.domain.messages.ledger import Message
-from shared.domain.messages.recipients import Malformed, former_form, read_address
+from shared.domain.messages.recipients import Malformed, read_address
 from shared.domain.messages.singles import SingleWish
 from shared.domain.messages.suppressions import (
     EVERYTHING,
@@ -51,13 +51,12 @@ async def find_barred(
     store: Store, app_id: str, options: MessageOptions | SingleWish, addresses: Sequence[str]
 ) -> dict[str, Reason]:
     """The addresses, in normal form, that get nothing with these options, and the reason for each."""
-    former = {form: address for address in addresses if (form := former_form(address)) is not None}
-    found = await store.suppressions.find(app_id, options.channel, [*addresses, *former], options.list)
+    found = await store.suppressions.find(app_id, options.channel, addresses, options.list)
     reasons = {
         address: reason_of([suppression], list_name=options.list, transactional=options.transactional)
         for address, suppression in found.items()
     }
-    return {former.get(form, form): reason for form, reason in reasons.items() if reason is not None}
+    return {address: reason for address, reason in reasons.items() if reason is not None}
 
 
 def bars_beside(store: Store, changes: Iterable[EntryChange], channel: Channel) -> Transact | None:
@@ -106,7 +105,6 @@ class UnsubscribeLinks:
 
     @property
     def missing_setting(self) -> str:
-        """The setting that links lack; `""` if none."""
         if not self._public_url:
             return "api.public_url"
         return "" if self._tokens is not None else "providers.secret_keys"
@@ -124,7 +122,6 @@ class UnsubscribeLinks:
         return [self.url_of(listing_of(app_id, channel, address, list_name)) for address in addresses]
 
     def read(self, token: str) -> Listing:
-        """The recipient and list of the token. Raises `NotFound` unless one of the keys has signed it."""
         listing = None if self._tokens is None else self._tokens.read(token)
         if listing is None:
             raise NotFound("this link is not one of ours")

@@ -142,7 +142,6 @@ class CredentialFlow:
         self._is_in_use = is_in_use
 
     def channel_of(self, kind: str) -> Channel:
-        """The channel of this kind of provider. Raises `Invalid` for an unknown kind."""
         return self._kind(kind).channel
 
     def repeats_within(self, credential: Credential) -> str:
@@ -219,7 +218,7 @@ class CredentialFlow:
 
         def swap(present: Credential) -> Credential:
             if (present.fingerprint, present.fields) != (credential.fingerprint, credential.fields):
-                raise Conflict("somebody else has replaced the secret meanwhile", field="secret")
+                raise Conflict("another request replaced the secret; read the account and try again", field="secret")
             return present.with_secret(fields, sealed["secret"], sealed["fingerprint"])
 
         changed = await self.change(credential, swap)
@@ -227,12 +226,6 @@ class CredentialFlow:
         return changed
 
     async def test(self, credential: Credential) -> None:
-        """Send a test message; nothing is stored.
-
-        Raises:
-            Invalid: the provider refuses it.
-            Conflict: no key opens its secret.
-        """
         await self._send_trial(credential, self._open_secret(credential))
 
     async def move(self, credential: Credential, to: CredentialStatus, *, why: str = "") -> Credential:
@@ -242,7 +235,7 @@ class CredentialFlow:
         moved = await self._store.credentials.move(credential.id, to, why=why[:WHY_CHARACTERS], at=self.now())
         if moved is None:
             check_move(await self.require(credential.id), to)
-            raise Conflict("somebody else has moved it meanwhile", field="status")
+            raise Conflict("another request changed the status of this account; read it and try again", field="status")
         if moved.status.sends:
             await lift_pause(self._store, credential.id)
         return moved
@@ -380,7 +373,6 @@ class CredentialFlow:
 
 
 def _judge(answer: answers.Answer, secret: Mapping[str, str], fields: Mapping[str, Any]) -> None:
-    """Raise `Invalid`, with the provider's words, unless the provider accepted the message."""
     where = next((f"fields.{name}" for name in _PLACES if name in fields), None)
     check = "check fields.host and fields.port, or try" if where == "fields.host" else f"check {where}, or try"
     check = check if where else "try"

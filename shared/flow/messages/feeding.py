@@ -110,8 +110,6 @@ _REMEMBERED_SECONDS = 5.0
 
 
 class CredentialFeed:
-    """Feeds credentials. An extra call does no harm."""
-
     def __init__(self, store: Store, broker: Broker) -> None:
         self._store = store
         self._broker = broker
@@ -120,7 +118,6 @@ class CredentialFeed:
         self._lowest: LRUCache[str, tuple[int, float]] = LRUCache(_REMEMBERED)
 
     async def feed_credential(self, credential_id: str) -> None:
-        """Queue batches while there are places and batches that may be sent now."""
         while await self._feed_one(credential_id):
             pass
         await feed_dry_runs(self._store, credential_id, find_planned=self._find_planned, publish=self._publish)
@@ -165,7 +162,6 @@ class CredentialFeed:
         raise Unavailable("too many others change the places of this credential")
 
     async def leave(self, credential_id: str, holder: str, *, turn: int = 0) -> None:
-        """Release a place, unless its batch has a later turn by now."""
         for _ in range(_TRIES):
             traffic = await self._store.credentials.get_traffic(credential_id)
             left = () if traffic is None else places.leave(traffic.places, holder, turn=turn)

@@ -30,8 +30,6 @@ JOBS_COUNTED = 1_000
 
 
 class CredentialFigures:
-    """Reads figures of credentials."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
         self._standings = CachedByKey[CredentialStanding]()
@@ -61,8 +59,6 @@ class JobFigures(Struct, frozen=True):
 
 
 class MessageFigures:
-    """Counts the messages of jobs."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
         self._figures = CachedByKey[JobFigures]()
@@ -76,7 +72,6 @@ class MessageFigures:
         return figures
 
     async def foresee(self, job: Job, messages: int) -> Forecast:
-        """The forecast for a job with this many messages, which is not made yet."""
         now = await self._store.now()
         counts = MessageCounts(planned=messages)
         return forecast(job, counts, await self._look_ahead(job, now), now=now)
@@ -116,8 +111,6 @@ _PAGE = 100
 
 
 class CredentialGauges:
-    """Counts blocked credentials for `/metrics` of schedulers."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
 

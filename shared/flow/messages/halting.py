@@ -40,7 +40,6 @@ class BounceBreaker:
         self._looked_at: LRUCache[str, float] = LRUCache(_REMEMBERED)
 
     async def look(self, job_key: str) -> bool:
-        """Returns whether this call held the job."""
         now = time.monotonic()
         if now - self._looked_at.get(job_key, -_LOOK_SECONDS) < _LOOK_SECONDS:
             return False

@@ -16,7 +16,7 @@ from shared.domain.jobs.jobs import Job, Standing
 from shared.domain.messages.jobs import MESSAGE_SERVICE, Duplicates, MessageCounts, options_of
 from shared.domain.messages.ledger import MessageState
 from shared.domain.messages.singles import SendMessages
-from shared.flow.jobs.kinds import BatchFeeder, JobKind, Written
+from shared.flow.jobs.kinds import JobKind, Written
 from shared.flow.messages.feeding import CredentialFeed
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
@@ -29,8 +29,6 @@ RETRIED = "job_retried"
 
 
 class JobRetry:
-    """Reopens jobs."""
-
     def __init__(self, store: Store, feed: CredentialFeed, clock: Clock) -> None:
         self._store = store
         self._feed = feed
@@ -79,7 +77,7 @@ class JobRetry:
     async def _explain(self, job: Job) -> Exception:
         now = await self._store.jobs.view(job.key)
         if now is None or now.round != job.round:
-            return Conflict("somebody else has taken the job up again", field="jobId")
+            return Conflict("another request retried the job; read it and try again", field="jobId")
         if now.open:
             return Conflict(f"cannot retry {now.status or 'running'} job", field="status", value=now.status.value)
         return Conflict("the messages of this job are forgotten", field="jobId")
@@ -105,39 +103,21 @@ def _check_states(counts: MessageCounts, states: Collection[MessageState]) -> No
 _FORGOTTEN_AT_ONCE = 1_000
 
 
-class MessageFeeder(BatchFeeder):
-    """Feeds the credentials of jobs. A worker shows every two seconds that it is still sending a batch."""
-
-    silence = timedelta(seconds=10)
-
-    def __init__(self, store: Store, feed: CredentialFeed, retry: JobRetry) -> None:
-        self._store = store
-        self._feed = feed
-        self._retry = retry
-
-    async def feed(self, standing: Standing) -> None:
-        await self._feed.feed_credential(standing.credential_id)
-
-    async def end_owner(self, owner: str) -> None:
-        await self._store.messages.end_session(owner)
-
-    async def drain(self, job: Job) -> None:
-        await self._feed.drain(job)
-
-    async def reopen(self, job: Job) -> None:
-        await self._retry.go_on(job)
-
-
 class MessageKind(JobKind):
-    """The steps that jobs of messages do in their own way."""
+    """Jobs of messages: they are fed through their credentials. A worker shows every two seconds that it is still
+    sending a batch."""
 
     batch_task = SendMessages
     keeps_batches = True
+    silence = timedelta(seconds=10)
 
-    def __init__(self, store: Store, load_tables: "Callable[[], RecipientTables]", feeder: MessageFeeder) -> None:
+    def __init__(
+        self, store: Store, load_tables: "Callable[[], RecipientTables]", feed: CredentialFeed, retry: JobRetry
+    ) -> None:
         self._store = store
         self._load_tables = load_tables
-        self.feeder = feeder
+        self._feed = feed
+        self._retry = retry
 
     @property
     def services(self) -> dict[str, str]:
@@ -166,6 +146,18 @@ class MessageKind(JobKind):
             most=options.max_recipients,
             ids=options.recipient_column,
         )
+
+    async def feed(self, standing: Standing) -> None:
+        await self._feed.feed_credential(standing.credential_id)
+
+    async def end_owner(self, owner: str) -> None:
+        await self._store.messages.end_session(owner)
+
+    async def drain(self, job: Job) -> None:
+        await self._feed.drain(job)
+
+    async def reopen(self, job: Job) -> None:
+        await self._retry.go_on(job)
 
     async def prepare(self, job: Job) -> None:
         from shared.domain.messages.rendering import MessageTexts

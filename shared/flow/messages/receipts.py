@@ -58,8 +58,6 @@ _WHOLE_TRIES = 3
 
 
 class ReceiptOutcome(StrEnum):
-    """The outcome of the report about one message."""
-
     STORED = "stored"
     UNCHANGED = "unchanged"  # known already, or overtaken
     EARLY = "early"  # of an unknown message: the provider has to repeat it
@@ -98,8 +96,6 @@ class _Folding(Struct):
 
 
 class Receipts:
-    """Folds late reports into the ledger."""
-
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
@@ -183,7 +179,6 @@ class Receipts:
         return counts
 
     async def _lists_of(self, entries: Sequence[Message]) -> dict[str, str]:
-        """The list of each message by id; `EVERYTHING` if its job is removed."""
         incarnations = {entry.id: entry.id.partition(".")[0] for entry in entries if entry.single is None}
         lists = await self._store.message_jobs.lists_of(set(incarnations.values())) if incarnations else {}
         of_jobs = {entry_id: lists.get(incarnation, EVERYTHING) for entry_id, incarnation in incarnations.items()}
@@ -321,8 +316,6 @@ _CONFIRM_SECONDS = 5.0
 
 
 class CallbackFlow:
-    """Accepts reports of providers about messages of credentials."""
-
     def __init__(
         self,
         store: Store,
@@ -341,10 +334,9 @@ class CallbackFlow:
         self._secrets: LRUCache[tuple[str, str], Mapping[str, str]] = LRUCache(_SECRETS)
 
     async def require(self, credential_id: str) -> Credential:
-        """The credential with this id. Raises `NotFound` also if providers of its kind send no callbacks."""
         credential = await self._find(credential_id)
         if credential is None or credential.kind not in self._load_kinds():
-            raise NotFound("there is nobody here to be told", field="credentialId")
+            raise NotFound("no provider account has this callback URL", field="credentialId")
         return credential
 
     async def take(self, credential: Credential, request: CallbackRequest) -> None:

@@ -25,7 +25,7 @@ from shared.flow.jobs.retention import JobRemains
 from shared.flow.time import DatabaseTime
 from shared.runtime.faults import fault
 from shared.runtime.loops import Swept, repeat
-from shared.runtime.settings import ProviderSettings
+from shared.runtime.server_settings import ProviderSettings
 from shared.store import Store
 from shared.store.messages.kept_ledgers import KeptJob
 
@@ -107,8 +107,6 @@ _REDACTION_STEPS = 20
 
 
 class RecipientRedaction:
-    """Redacts the messages of one address, in steps."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
 
@@ -130,8 +128,6 @@ _AT_ONCE = 1_000
 
 
 class MessageBelongings(Belongings):
-    """The credentials, single messages and suppressions of apps."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
 

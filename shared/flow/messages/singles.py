@@ -40,8 +40,6 @@ _STORED_AT_ONCE, _SHORT = 100, 1 << 16
 
 
 class _Asked(Struct, frozen=True):
-    """A caller's request to send `count` messages at `rate` a second."""
-
     namespace: str
     rate: float
     count: int
@@ -117,8 +115,6 @@ class _Wish(Struct, frozen=True):
 
 
 class SingleFlow:
-    """Stores single messages, and tells workers about them."""
-
     def __init__(self, store: Store, broker: Broker, time: DatabaseTime) -> None:
         self._store = store
         self._broker = broker
@@ -222,7 +218,6 @@ class SingleFlow:
                 return
 
     async def wake(self, credential_id: str, *, trace: str = "") -> None:
-        """Let a worker send due messages."""
         task = SendSingles(credential_id=credential_id, trace=trace or current_trace())
         await self._broker.publish(task.queue, encode(task))
 

@@ -1,10 +1,8 @@
 """Apps and the signing secrets of namespaces: one document each.
 
 An app's name is part of the names of its push tables and topics, where case makes no difference, so no two apps
-share a name. A unique index on `name_key`, the name in lower case, ensures that. Apps of former versions lack the
-field: `setup` adds it. If several apps share a name, the oldest gets the key; the others work without. Until
-`setup` has run, and while a process of a former version is at work, a look at the names themselves refuses what it
-can. A signing secret is random bytes, from which the secrets of its namespace are made.
+share a name. A unique index on `name_key`, the name in lower case, ensures that. A signing secret is random bytes,
+from which the secrets of its namespace are made.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,61 +26,32 @@ def _bundle_id_taken() -> Conflict:
     return Conflict("another app has this bundleId (uix_apps_bundle_id)", field="bundleId")
 
 
-def _name_taken(name: str | None = None) -> Conflict:
+def _name_taken(name: str | None) -> Conflict:
     reason = "another app has this name: case makes no difference, since both would share push tables"
     return Conflict(reason, field="name", value=name)
 
 
 @contextmanager
-def _unique() -> Iterator[None]:
-    """Raise `Conflict` if another app has the bundle id or the name; otherwise as `translate_errors`."""
+def _unique(name: str | None = None) -> Iterator[None]:
     try:
         with translate_errors():
             yield
     except DuplicateKeyError as error:
         # The value after the name of the index is a user's text.
         index = str(error).partition(" dup key")[0]
-        raise (_name_taken() if "name_key" in index else _bundle_id_taken()) from error
+        raise (_name_taken(name) if "name_key" in index else _bundle_id_taken()) from error
 
 
 class Apps(Aggregate):
-    """The `apps` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._apps = database["apps"]
 
     async def setup(self) -> None:
         await self._apps.create_index([("bundle_id", ASCENDING)], unique=True)
         await self._apps.create_index([("name_key", ASCENDING)], unique=True, sparse=True)
-        await self._set_name_keys()
-
-    async def _set_name_keys(self) -> None:
-        """Give each name to the oldest app that has it."""
-        apps = await self._apps.find({}, {"name": 1, "name_key": 1, "created_at": 1}).to_list()
-        for app in apps:
-            if app.get("name_key", name_key(app["name"])) != name_key(app["name"]):
-                # A process of the former version has renamed it since.
-                await self._apps.update_one({"_id": app["_id"], "name": app["name"]}, {"$unset": {"name_key": ""}})
-        for app in sorted(apps, key=_age):
-            key = name_key(app["name"])
-            if app.get("name_key") == key:
-                continue
-            try:
-                await self._apps.update_one({"_id": app["_id"], "name": app["name"]}, {"$set": {"name_key": key}})
-            except DuplicateKeyError:
-                continue
-
-    async def find_clashing(self) -> list[list[App]]:
-        """Groups of apps whose names differ only in case, the oldest first."""
-        alike: dict[str, list[App]] = {}
-        async for app in _codec.values(self._apps.find({})):
-            alike.setdefault(name_key(app.name), []).append(app)
-        return [sorted(apps, key=lambda app: (app.created_at, app.id)) for apps in alike.values() if len(apps) > 1]
 
     async def add(self, app: App) -> None:
-        """Raise `Conflict` if another app has this bundle id or this name."""
-        await self._check_name_is_free(app.name, app.id)
-        with _unique():
+        with _unique(app.name):
             await self._apps.insert_one(_document(app))
 
     async def get(self, app_id: str) -> App | None:
@@ -101,19 +70,17 @@ class Apps(Aggregate):
 
     async def find_holders(self, names: Iterable[str]) -> dict[str, str]:
         """The ids of the apps that have these names in any case, by lower-case name."""
-        wanted = set(map(name_key, names))
-        # A pattern would also read all apps, and servers limit its length differently.
-        found = await self._apps.find({}, {"name": 1}).to_list()
-        keys = {document["_id"]: name_key(document["name"]) for document in found}
-        return {key: id for id, key in keys.items() if key in wanted}
+        wanted = {"name_key": {"$in": [*map(name_key, names)]}}
+        found = await self._apps.find(wanted, {"name_key": 1}).to_list()
+        return {document["name_key"]: document["_id"] for document in found}
 
     async def replace(self, old: App, new: App) -> bool:
         """Replace an app; `False` if it has changed since. Raises `Conflict` if another app has this bundle id or this
         name."""
         unchanged = {"_id": old.id, "name": old.name, "updated_at": old.updated_at}
-        change = _codec.document(new) | await self._key_change(old, new.name)
+        change = _document(new)
         del change["_id"]
-        return await self._change(unchanged, change) is not None
+        return await self._change(unchanged, change, new.name) is not None
 
     async def page(self, *, after: str = "", limit: int) -> Page[App]:
         query = {"_id": {"$gt": after}}
@@ -123,37 +90,18 @@ class Apps(Aggregate):
         """Change the bundle id and, unless it is `None`, the name; `None` if there is no such app. Raises `Conflict` if
         another app has this bundle id or this name."""
         change: Document = {"bundle_id": bundle_id, "updated_at": at}
-        if name is None:
-            return await self._change({"_id": app_id}, change)
-        while (app := await self.get(app_id)) is not None:
-            named = change | {"name": name} | await self._key_change(app, name)
-            # The present name decides whether the new one differs.
-            if changed := await self._change({"_id": app_id, "name": app.name}, named):
-                return changed
-        return None
+        if name is not None:
+            change |= {"name": name, "name_key": name_key(name)}
+        return await self._change({"_id": app_id}, change, name)
 
-    async def _change(self, query: Document, change: Document) -> App | None:
-        with _unique():
+    async def _change(self, query: Document, change: Document, name: str | None) -> App | None:
+        with _unique(name):
             found: Any = await self._apps.find_one_and_update(
                 query, {"$set": change}, return_document=ReturnDocument.AFTER
             )
         return _codec.maybe(found)
 
-    async def _key_change(self, app: App, name: str) -> Document:
-        """The fields that a new name changes beside the name. None if only the spelling changes, so that an app which
-        shares its name stays as it is."""
-        if name_key(name) == name_key(app.name):
-            return {}
-        await self._check_name_is_free(name, app.id)
-        return {"name_key": name_key(name)}
-
-    async def _check_name_is_free(self, name: str, app_id: str) -> None:
-        holder = (await self.find_holders([name])).get(name_key(name), app_id)
-        if holder != app_id:
-            raise _name_taken(name)
-
     async def begin_removal(self, app_id: str) -> bool:
-        """Let the app accept nothing new, for good; `False` if there is none."""
         return (await self._apps.update_one({"_id": app_id}, {"$set": {"going": True}})).matched_count == 1
 
     async def confirm_removal(self, app_id: str) -> None:
@@ -161,12 +109,10 @@ class Apps(Aggregate):
         await self._apps.update_one({"_id": app_id, "going": True}, {"$set": {"confirmed": True}})
 
     async def find_confirmed(self) -> list[str]:
-        """The ids of the apps whose deletion can be completed."""
         found = await self._apps.find({"confirmed": True}, {"_id": 1}).to_list()
         return [document["_id"] for document in found]
 
     async def remove(self, app_id: str) -> bool:
-        """Delete the app; `False` if there is none. The caller removes its belongings first."""
         return (await self._apps.delete_one({"_id": app_id})).deleted_count == 1
 
 
@@ -174,25 +120,17 @@ def _document(app: App) -> Document:
     return _codec.document(app) | {"name_key": name_key(app.name)}
 
 
-def _age(document: Document) -> tuple[int, str]:
-    return document["created_at"], document["_id"]
-
-
 _secret_codec = Codec(NamespaceSecrets)
 
 
 class SigningSecretStore(Aggregate):
-    """The `signing_secrets` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._secrets = database["signing_secrets"]
 
     async def get(self, namespace: str) -> NamespaceSecrets | None:
-        """The secrets of a namespace; `None` if it never asked for one."""
         return _secret_codec.maybe(await self._secrets.find_one({"_id": namespace}))
 
     async def replace(self, old: NamespaceSecrets | None, new: NamespaceSecrets) -> bool:
-        """Replace the secrets; `False` if another process did so first."""
         document = _secret_codec.document(new)
         if old is None:
             return not await insert_new(self._secrets, [document])

@@ -46,8 +46,6 @@ def _email_conflict(known: str = "another user") -> Conflict:
 
 
 class Users(Aggregate):
-    """The `users` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._users = database["users"]
 
@@ -55,7 +53,6 @@ class Users(Aggregate):
         await self._users.create_index([("email", ASCENDING)], unique=True)
 
     async def add(self, user: User) -> None:
-        """Raise `Conflict` if another user has this address."""
         try:
             with translate_errors(duplicate=_email_conflict):
                 await self._users.insert_one(_user_codec.document(user))
@@ -74,7 +71,6 @@ class Users(Aggregate):
         return await with_ids(self._users, _user_codec, user_ids)
 
     async def replace(self, old: User, new: User) -> bool:
-        """Replace a user; `False` if it has changed since. Raises `Conflict` if another user has this address."""
         return await replace_unchanged(
             self._users, _user_codec.document(old), _user_codec.document(new), duplicate=_email_conflict
         )
@@ -141,18 +137,17 @@ class Tokens(Aggregate):
     async def find_of_namespaces(self, namespaces: Collection[str]) -> list[Token]:
         # A token whose namespace follows from its id does not store it.
         ids = [namespace.removeprefix(token_namespace("")) for namespace in namespaces]
-        owners = {"_id": {"$in": ids}, "namespace": {"$in": ["", None]}}
+        owners = {"_id": {"$in": ids}, "namespace": ""}
         found = await self._tokens.find({"$or": [{"namespace": {"$in": list(namespaces)}}, owners]}).to_list()
         return [_token_codec.value(document) for document in found]
 
     async def is_shared(self, token: Token) -> bool:
-        """Whether another token has the same namespace."""
         own = token_namespace("")
         query = {"_id": {"$ne": token.id}, "namespace": token.owns}
         if await self._tokens.find_one(query, {"_id": 1}) is not None:
             return True
         # A token whose namespace follows from its id does not store it.
-        owner = {"_id": token.owns.removeprefix(own), "namespace": {"$in": ["", None]}}
+        owner = {"_id": token.owns.removeprefix(own), "namespace": ""}
         found = await self._tokens.find_one(owner, {"_id": 1})
         return found is not None and found["_id"] != token.id
 
@@ -201,8 +196,6 @@ session_codec = Codec(WebSession)
 
 
 class WebSessions(Aggregate):
-    """The `sessions` collection. It holds neither cookies nor tokens."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._sessions = database["sessions"]
 
@@ -215,7 +208,6 @@ class WebSessions(Aggregate):
         await self._sessions.insert_one(session_codec.document(session))
 
     async def with_ids(self, session_ids: Sequence[str]) -> dict[str, WebSession]:
-        """The existing sessions, ended ones too, by id."""
         return await with_ids(self._sessions, session_codec, session_ids)
 
     async def take_link(self, session_id: str) -> WebSession | None:
@@ -226,14 +218,12 @@ class WebSessions(Aggregate):
         await self._sessions.update_one({"_id": session.id}, {"$max": {"seen_at": at}})
 
     async def find_of(self, namespace: str, *, limit: int) -> Sequence[WebSession]:
-        """The newest sessions of this person."""
         found = (
             self._sessions.find({"namespace": namespace, "is_link": {"$ne": True}}).sort("began_at", -1).limit(limit)
         )
         return [session async for session in session_codec.values(found)]
 
     async def remove(self, session_id: str, namespace: str) -> bool:
-        """End this person's session; `False` if they have none with this id."""
         found = await self._sessions.delete_one({"_id": session_id, "namespace": namespace})
         return found.deleted_count == 1
 
@@ -260,11 +250,9 @@ class Revocations(Aggregate):
         return _revocation_codec.maybe(await self._revocations.find_one({"_id": id}))
 
     async def all(self) -> list[Revocation]:
-        """The revocations that upkeep still has to work on."""
         return [revocation async for revocation in _revocation_codec.values(self._revocations.find({}))]
 
     async def mark_paused(self, revocation: Revocation) -> None:
-        """Record that all schedules are paused, unless a later revocation took its place."""
         await self._revocations.update_one(_same(revocation), {"$set": {"paused": True}})
 
     async def spare(self, namespace: str, schedule_id: str, *, token_id: str = "") -> None:
@@ -275,7 +263,6 @@ class Revocations(Aggregate):
         await self._revocations.update_many(query, {"$addToSet": {"spared": schedule_id}})
 
     async def forget(self, revocation: Revocation) -> None:
-        """Delete the revocation, unless a later one took its place."""
         await self._revocations.delete_one(_same(revocation))
 
 

@@ -30,8 +30,6 @@ cursor_codec = Codec(Cursor)
 
 
 class Cursors(Aggregate):
-    """The `bus_cursors` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._cursors = database[CURSORS]
 
@@ -40,11 +38,9 @@ class Cursors(Aggregate):
         await self._cursors.create_index([("health.idle_since", ASCENDING), ("health.failing_since", ASCENDING)])
 
     async def add(self, queue: str, session: AsyncClientSession) -> None:
-        """Store the cursor of a new queue, in the transaction of its subscription. Raises the driver's errors."""
         await self._cursors.insert_one(cursor_codec.document(Cursor(id=queue)), session=session)
 
     async def forgive(self, queue: str, session: AsyncClientSession) -> None:
-        """Reset the receiver to full health, in a transaction."""
         change = {"$set": {"health": msgspec.to_builtins(ReceiverHealth(), builtin_types=BSON_TYPES)}, "$inc": {"v": 1}}
         await self._cursors.update_one({"_id": queue}, change, session=session)
 
@@ -58,7 +54,6 @@ class Cursors(Aggregate):
         await self._cursors.update_one({"_id": queue}, change, session=session)
 
     async def begin_with_another(self, queue: str, session: AsyncClientSession) -> None:
-        """Start a new receiver with the points of the previous one, in a transaction."""
         fresh = msgspec.to_builtins(ReceiverHealth(), builtin_types=BSON_TYPES)
         change = {"$set": {f"health.{name}": value for name, value in fresh.items() if name != "points"}}
         await self._cursors.update_one({"_id": queue}, change | {"$inc": {"v": 1}}, session=session)
@@ -95,7 +90,6 @@ class CursorMoved(Exception):
 async def move_cursors(
     cursors: AsyncCollection[Document], moves: Sequence[tuple[Cursor, Cursor]], session: AsyncClientSession
 ) -> None:
-    """Replace unchanged cursors. Raises `CursorMoved`."""
     ids = [before.id for before, _ in moves]
     as_read = {"$eq": ["$v", of_same_place(ids, [before.v for before, _ in moves])]}
     after = of_same_place(ids, [cursor_codec.document(cursor) for _, cursor in moves])
@@ -189,8 +183,6 @@ delivery_codec = Codec(EventDelivery)
 
 
 class CursorCut(Struct, frozen=True):
-    """A cut, and the cursor that it starts from."""
-
     cursor: Cursor
     cut: QueueCut
 
@@ -200,8 +192,6 @@ class CursorCut(Struct, frozen=True):
 
 
 class BusCuts(Aggregate):
-    """The `bus_chunks` collection for cutting."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
         self._chunks = database[CHUNKS]
@@ -218,7 +208,6 @@ class BusCuts(Aggregate):
         return OwnSession(self._database)
 
     async def end_sessions(self, names: Iterable[str]) -> None:
-        """End the sessions of a dead worker, with their open transactions and locks."""
         for name in names:
             await end_session(self._database, name)
 
@@ -240,7 +229,6 @@ class BusCuts(Aggregate):
         return [head_codec.value(document) for document in heads]
 
     async def read(self, ids: Sequence[str]) -> list[QueuedChunk]:
-        """The existing chunks with these ids, in the order of their ids."""
         found = await self._chunks.find({"_id": {"$in": list(ids)}}).to_list()
         return sorted((chunk_codec.value(document) for document in found), key=lambda chunk: chunk.id)
 
@@ -262,7 +250,6 @@ class BusCuts(Aggregate):
         return True
 
     async def _move_events(self, cuts: Sequence[QueueCut], session: AsyncClientSession) -> None:
-        """Raises `CursorMoved` if a chunk is gone."""
         deliveries = [delivery_codec.document(delivery) for cut in cuts for delivery in cut.deliveries]
         await self._deliveries.insert_many(deliveries, session=session)
         used = [id for cut in cuts for id in cut.used]

@@ -70,8 +70,6 @@ class LetterRetry(Struct, frozen=True):
 
 
 class BusDeadLetters(Aggregate):
-    """The `bus_dead_letters` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
         self._letters = database[LETTERS]
@@ -84,7 +82,6 @@ class BusDeadLetters(Aggregate):
             await self._letters.create_index([(field, ASCENDING) for field in (*leading, "died_at", "_id")])
 
     async def get(self, namespace: str, letter_id: str) -> BusDeadLetter | None:
-        """A dead letter of this namespace, with its events."""
         return letter_codec.maybe(await self._letters.find_one({"_id": letter_id, "namespace": namespace}))
 
     async def estimate_count(self) -> int:
@@ -135,7 +132,6 @@ class BusDeadLetters(Aggregate):
         raise Unavailable(f"the queue {letter.queue} moves all the time")
 
     async def remove(self, letter: BusDeadLetter) -> bool:
-        """Delete this letter, but not one of a later death; returns whether it was there."""
         removed = await self._letters.delete_one({"_id": letter.id, "died_at": letter.died_at})
         return removed.deleted_count > 0
 
@@ -156,8 +152,6 @@ _CHANGED = ("status", "events", "made", "failures", "retry_at", "settled_at", "a
 
 
 class QueueSettlement(Struct, frozen=True):
-    """The outcomes of deliveries of one queue, the cursor before and after them, and the notices about them."""
-
     before: Cursor
     after: Cursor
     settled: tuple[SettledDelivery, ...]
@@ -165,8 +159,6 @@ class QueueSettlement(Struct, frozen=True):
 
 
 class BusDeliveries(Aggregate):
-    """The `bus_deliveries` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
         self._deliveries = database[DELIVERIES]

@@ -31,8 +31,6 @@ _codec = Codec(BusNotice)
 
 
 class BusNotices(Aggregate):
-    """The `bus_notices` collection, for telling notices."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._notices = database[NOTICES]
 
@@ -70,7 +68,6 @@ class BusNotices(Aggregate):
         await self._notices.delete_one({"_id": id})
 
     async def find_oldest(self) -> BusNotice | None:
-        """The event with the earliest cause, if any is left."""
         found = await self._notices.find({"way": NoticeWay.EVENT.value}).sort("at", ASCENDING).limit(1).to_list()
         return _codec.value(found[0]) if found else None
 
@@ -122,8 +119,6 @@ class LogPosition(Struct, frozen=True):
 
 
 class PositionMove(Struct, frozen=True):
-    """A step of one partition."""
-
     partition: str
     stands: LogPosition
     to: Position
@@ -157,8 +152,6 @@ class BusFlush(Struct, frozen=True, kw_only=True):
 
 
 class FlushResult(Enum):
-    """The outcome of a flush."""
-
     STORED = "stored"
     OUTDATED = "outdated"  # the registry has changed: nothing was written
     OVERTAKEN = "overtaken"  # another fan-out has moved a partition: nothing was written
@@ -174,16 +167,12 @@ class Unwoken(Struct, frozen=True):
 
 
 class _NotStored(Exception):
-    """Aborts a transaction."""
-
     def __init__(self, result: FlushResult) -> None:
         super().__init__(result)
         self.result = result
 
 
 class BusFlushes(Aggregate):
-    """The collections `bus_positions`, `bus_chunks`, `bus_unwoken` and `bus_topic_counts`."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
         self._positions = database[POSITIONS]
@@ -200,7 +189,6 @@ class BusFlushes(Aggregate):
         return OwnSession(self._database)
 
     async def read_positions(self, partitions: Sequence[str]) -> dict[str, LogPosition]:
-        """The position of each partition; the default for a missing one."""
         found = await self._positions.find({"_id": {"$in": list(partitions)}}).to_list()
         return {document["_id"]: _position(document) for document in found}
 
@@ -251,7 +239,6 @@ class BusFlushes(Aggregate):
         ]
 
     async def forget_unwoken(self, ids: Sequence[str]) -> None:
-        """Delete the notes of queues that were woken."""
         await self._unwoken.delete_many({"_id": {"$in": list(ids)}})
 
     async def _move(self, flush: BusFlush, owner: str, session: AsyncClientSession) -> None:
@@ -318,7 +305,6 @@ async def bring_to_queues(
 
 
 def chunk_document(chunk: EventChunk, order: int, number: int, mark: str = "") -> Document:
-    """The document of a chunk. Its id contains its place in the queue."""
     partition, offset = chunk.offsets[0]
     return {
         "_id": f"{chunk.queue}/{order:013d}/{number:06d}{mark}/{partition}:{offset}",

@@ -40,8 +40,6 @@ GONE = "bus_gone_queues"
 
 
 class GoneQueues(Aggregate):
-    """The `bus_gone_queues` collection, and the remains of these queues."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._gone = database[GONE]
         self._left = [database[CHUNKS], database[DELIVERIES], database[REPLAYS]]
@@ -74,19 +72,15 @@ _OF_THE_BUS = {"$gte": f"{QUEUE_OWNER}/", "$lt": f"{QUEUE_OWNER}0"}  # "0" follo
 
 
 def sum_of_chunks(query: Document) -> list[Document]:
-    """The pipeline that sums the chunks of each queue."""
     summed = {"n": {"$sum": "$n"}, "oldest": {"$min": "$first_at"}, "bytes": {"$sum": "$bytes"}}
     return [{"$match": query}, {"$group": {"_id": "$queue"} | summed}]
 
 
 def backlog_of(summed: Document) -> Backlog:
-    """The backlog of a result of `sum_of_chunks`."""
     return Backlog(summed["n"], summed["oldest"], summed["bytes"])
 
 
 class BusStandings(Aggregate):
-    """Figures of the collections of the bus."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._chunks = database[CHUNKS]
         self._deliveries = database[DELIVERIES]
@@ -94,12 +88,10 @@ class BusStandings(Aggregate):
         self._occurrences = database["occurrences"]
 
     async def read_uncut(self, queues: Sequence[str]) -> dict[str, Backlog]:
-        """The uncut events of each queue that has some."""
         found = await (await self._chunks.aggregate(sum_of_chunks({"queue": {"$in": list(queues)}}))).to_list()
         return {each["_id"]: backlog_of(each) for each in found}
 
     async def read_open(self, queues: Sequence[str]) -> dict[str, Backlog]:
-        """The events in open deliveries of each queue that has some."""
         pipeline: list[Document] = [
             {"$match": {"queue": {"$in": list(queues)}, "status": DeliveryStatus.OPEN.value}},
             {"$group": {"_id": "$queue", "n": {"$sum": "$count"}, "oldest": {"$min": "$first_at"}}},
@@ -248,8 +240,6 @@ _MOST_BYTES = 4 * 2**20
 
 
 class BusCompaction(Aggregate):
-    """The `bus_chunks` of queues that have many."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
         self._chunks = database[CHUNKS]

@@ -61,21 +61,16 @@ class ReplayFlush(Struct, frozen=True, kw_only=True):
 
     @property
     def unwoken(self) -> Mapping[str, Sequence[Wake]]:
-        """The note of the queue to wake, if any."""
         return {f"{self.after.id}/{self.after.step}": self.wakes} if self.wakes else {}
 
 
 class _NothingWritten(Exception):
-    """Aborts a transaction of a replay."""
-
     def __init__(self, result: FlushResult) -> None:
         super().__init__(result)
         self.result = result
 
 
 class BusReplays(Aggregate):
-    """The `bus_replays` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
         self._replays = database[REPLAYS]
@@ -90,7 +85,6 @@ class BusReplays(Aggregate):
         return OwnSession(self._database)
 
     async def add(self, replay: Replay) -> bool:
-        """Store a replay; `False` if its number is taken."""
         try:
             await self._replays.insert_one(_codec.document(replay))
         except DuplicateKeyError:
@@ -119,7 +113,6 @@ class BusReplays(Aggregate):
         return _codec.maybe(await self._replays.find_one({"_id": id}))
 
     async def page(self, queue: str, *, below: int | None = None, limit: int) -> Page[Replay]:
-        """The replays of a queue with numbers below `below`, the last first."""
         query = _of_queue(queue, _MOST_NUMBER if below is None else below)
         return await read_page(self._replays, query, _codec.value, order=("_id",), direction=DESCENDING, limit=limit)
 
@@ -127,12 +120,10 @@ class BusReplays(Aggregate):
         return await self._replays.find_one({"queue": queue, "state": _OPEN}, {"_id": 1}) is not None
 
     async def find_open(self, queues: Sequence[str]) -> set[str]:
-        """The queues with a replay that is not over."""
         query = {"queue": {"$in": list(queues)}, "state": _OPEN}
         return {found["queue"] for found in await self._replays.find(query, {"queue": 1}).to_list()}
 
     async def count_open(self) -> Mapping[ReplayState, int]:
-        """The number of replays that are not over, by state."""
         stages: list[Document] = [{"$match": {"state": _OPEN}}, {"$group": {"_id": "$state", "n": {"$sum": 1}}}]
         found = await (await self._replays.aggregate(stages)).to_list()
         return {ReplayState(document["_id"]): document["n"] for document in found}
@@ -142,7 +133,6 @@ class BusReplays(Aggregate):
         return await self._replays.count_documents({"state": _WORKED_ON, "namespace": namespace}, limit=most)
 
     async def cancel_all(self, queue: str, reason: str, at: datetime) -> int:
-        """Cancel the replays of a queue that are not over; returns the number. Events already in the queue stay."""
         return (await self._replays.update_many(*_cancel_open(queue, reason, at))).modified_count
 
     async def take(

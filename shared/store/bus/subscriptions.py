@@ -82,7 +82,6 @@ class SubscriptionWrite(Struct, frozen=True):
 
     @property
     def changes_wake_up(self) -> bool:
-        """Whether the existing wake-up of its queue has to follow."""
         before, after = self.before, self.after
         if before is None or before.queue != after.queue:
             return False
@@ -108,8 +107,6 @@ class UnreadableSubscriptions(Unavailable):
 
 
 class BusSubscriptions(Aggregate):
-    """The `bus_subscriptions` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
         self._subscriptions = database[SUBSCRIPTIONS]
@@ -129,11 +126,9 @@ class BusSubscriptions(Aggregate):
         await make_registry(self._database)
 
     async def get(self, id: str) -> EventSubscription | None:
-        """A subscription, or the remains of a removed one."""
         return _codec.maybe(await self._subscriptions.find_one({"_id": id, "namespace": {"$exists": True}}))
 
     async def with_ids(self, ids: Sequence[str]) -> dict[str, EventSubscription]:
-        """The existing subscriptions, removed ones too, by id."""
         return {found.id: found for found in await self._read({"_id": {"$in": list(ids)}})}
 
     async def count_suspended(self) -> int:
@@ -159,7 +154,6 @@ class BusSubscriptions(Aggregate):
         return await self._page({"namespace": namespace, "key": {"$gt": after}}, "key", limit)
 
     async def count_of(self, namespace: str) -> int:
-        """The number of a namespace's subscriptions, without removed ones."""
         return await self._count(namespace)
 
     async def count_topics(self, namespace: str, *, but: str) -> int:
@@ -255,7 +249,6 @@ class BusSubscriptions(Aggregate):
         return await self._writer.write(transact, now=now)
 
     async def follow_up(self, queue: str) -> None:
-        """Update the wake-up of a queue from its stored subscription."""
         subscription = await self.get(subscription_of(queue))
         if subscription is None or subscription.queue != queue or subscription.state is SubscriptionStatus.REMOVED:
             await self._wake_ups.remove(queue)
@@ -263,7 +256,6 @@ class BusSubscriptions(Aggregate):
             await self._wake_ups.follow(subscription)
 
     async def end_overdue_writers(self, now: datetime) -> int:
-        """End the changes of dead processes; returns the number."""
         return await self._writer.end_overdue(now)
 
     async def _have_wake_up_follow(self, after: EventSubscription) -> None:

@@ -47,12 +47,10 @@ _REGISTRY = {"_id": "registry"}
 
 
 async def make_registry(database: AsyncDatabase[Document]) -> None:
-    """Make the document, idempotently."""
     await database[SUBSCRIPTIONS].update_one(_REGISTRY, {"$setOnInsert": {"version": 0, "forgotten": 0}}, upsert=True)
 
 
 async def raise_version(database: AsyncDatabase[Document], session: AsyncClientSession) -> int:
-    """Raise the version in this transaction; returns the new one."""
     document = await database[SUBSCRIPTIONS].find_one_and_update(
         _REGISTRY, {"$inc": {"version": 1}}, return_document=True, session=session
     )
@@ -81,8 +79,6 @@ Written = TypeVar("Written")
 
 
 class RegistryWriter:
-    """The registry changes of one process, one after the other."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
         self._notes = database["bus_registry_writers"]
@@ -115,7 +111,6 @@ class RegistryWriter:
                     raise
 
     async def end_overdue(self, now: datetime) -> int:
-        """End the sessions of overdue writers, with their locks; returns the number."""
         with translate_errors():
             found = await self._notes.find({"at": {"$lt": now - _ALLOWED}}, {"_id": 1}).to_list()
         names = [document["_id"] for document in found if self._own is None or document["_id"] != self._own.name]

@@ -61,7 +61,6 @@ class WakeUps(Aggregate):
         self._wake_ups = database["occurrences"]
 
     async def add(self, queue: str, full: int, now: datetime, session: AsyncClientSession) -> None:
-        """Store the wake-up of a new queue, in the transaction of its subscription."""
         await self._wake_ups.insert_one(_document_of(queue, WakeUp(full=full), now), session=session)
 
     async def find_asleep(self, queues: Sequence[str]) -> set[str]:
@@ -86,7 +85,6 @@ class WakeUps(Aggregate):
         await self._wake_ups.update_one({"_id": wake_up_id(subscription.queue)}, _where(is_news, change))
 
     async def remove(self, queue: str) -> None:
-        """Delete the wake-up of a queue, even a taken one."""
         await self._wake_ups.delete_one({"_id": wake_up_id(queue)})
 
     async def wake(
@@ -148,7 +146,6 @@ class WakeUps(Aggregate):
         await self._change(ids, _where(is_ours, _put_back_at(at)))
 
     async def part(self, handed: Sequence[HandedWakeUp], moments: Sequence[datetime]) -> None:
-        """Let each wake-up rest until its moment, whatever events come meanwhile."""
         ids, is_ours = _ids_and_condition([(wake_up.id, wake_up.token) for wake_up in handed])
         at = of_same_place(ids, moments)
         change = _put_back_at(at) | {"of.not_before": at, "of.parted": "$of.deaths", "claims": 0}
@@ -210,14 +207,12 @@ class WakeUps(Aggregate):
         return await self._find_ours([rest.taken for rest in rests])
 
     async def find_all(self, queues: Sequence[str]) -> list[WakeUp | None]:
-        """The wake-up of each queue, in their order; `None` if it has none."""
         wanted = {"_id": {"$in": list(map(wake_up_id, queues))}}
         found = await self._wake_ups.find(wanted, {"of": 1}, batch_size=len(queues) + 1).to_list()
         wake_ups = {document["_id"]: _read_of(document) for document in found}
         return [wake_ups.get(wake_up_id(queue)) for queue in queues]
 
     async def count_stages(self) -> dict[str, int]:
-        """The number of wake-ups with work, by stage."""
         awake = {"owner": _OF_THE_BUS, "visible_at": {"$lt": FAR_AHEAD}}
         grouped = {"_id": "$of.stage", "n": {"$sum": 1}}
         found = await (await self._wake_ups.aggregate([{"$match": awake}, {"$group": grouped}])).to_list()
@@ -259,7 +254,6 @@ _LAID_DOWN = {"of.deaths": 0, "of.parted": 0, "of.faults": 0, "of.sessions": [],
 
 @lru_cache(maxsize=20_000)
 def wake_up_id(queue: str) -> str:
-    """The id of a queue's wake-up."""
     return _occurrence_of(queue, FAR_AHEAD).id
 
 

@@ -14,8 +14,6 @@ _BATCH = 500  # of a few kilobytes each
 
 
 class DeadLetters(Aggregate):
-    """The `dead_letters` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._letters = database["dead_letters"]
 
@@ -28,15 +26,15 @@ class DeadLetters(Aggregate):
         """Insert letters; a later death of the same instant replaces its earlier letter."""
         documents = [_codec.document(letter) for letter in letters]
         taken = await insert_new(self._letters, documents)
+        # Not by its time: the database's clock may step back when another member takes over.
         others = [
-            ReplaceOne({"_id": documents[place]["_id"], **_another_death(letters[place])}, documents[place])
+            ReplaceOne({"_id": letters[place].id, "death": {"$ne": letters[place].death}}, documents[place])
             for place in taken
         ]
         if others:
             await self._letters.bulk_write(others, ordered=False)
 
     async def get(self, namespace: str, letter_id: str) -> DeadLetter | None:
-        """A dead letter of this namespace, or of any namespace if that is empty."""
         return _codec.maybe(await self._letters.find_one({"_id": letter_id} | _chosen(namespace=namespace)))
 
     async def page(
@@ -53,7 +51,6 @@ class DeadLetters(Aggregate):
         return await self._letters.count_documents(query, limit=most)
 
     async def count_errors(self, namespace: str, *, key: str = "", last: int) -> list[ErrorCount]:
-        """The errors of the `last` newest letters, the most frequent first."""
         pipeline: list[Document] = [
             {"$match": _chosen(namespace=namespace, key=key)},
             {"$sort": {"died_at": DESCENDING, "_id": DESCENDING}},
@@ -68,10 +65,9 @@ class DeadLetters(Aggregate):
         return await self._letters.estimated_document_count()
 
     async def remove(self, letters: Sequence[DeadLetter]) -> int:
-        """Delete these letters, but not those of a later death; returns the number."""
         if not letters:
             return 0
-        return (await self._letters.bulk_write(_removal(letters), ordered=False)).deleted_count
+        return (await self._letters.bulk_write([_removal(letters)])).deleted_count
 
     async def _read(self, query: Document, limit: int) -> Page[DeadLetter]:
         order = ("died_at", "_id")
@@ -80,24 +76,13 @@ class DeadLetters(Aggregate):
         )
 
 
-def _removal(letters: Sequence[DeadLetter]) -> list[DeleteOne | DeleteMany]:
-    """The deletes of these deaths. Many go by one `DeleteMany` and the index of `death`, at a tenth of the cost. A
-    single one, as most are, or one of version 0.1.0 goes by a `DeleteOne`, which the driver may repeat."""
-    named = [letter.death for letter in letters if letter.death and len(letters) > 1]
-    others = letters if not named else [letter for letter in letters if not letter.death]
-    single = [DeleteOne({"_id": letter.id, **_death_of(letter)}) for letter in others]
-    return [*single, DeleteMany({"death": {"$in": named}})] if named else [*single]
-
-
-def _another_death(letter: DeadLetter) -> Document:
-    """A named death is not compared by time: the database's clock may step back when another member takes over."""
-    return {"death": {"$ne": letter.death}} if letter.death else {"died_at": {"$lt": letter.died_at}}
-
-
-def _death_of(letter: DeadLetter) -> Document:
-    return {"death": letter.death} if letter.death else {"died_at": letter.died_at}
+def _removal(letters: Sequence[DeadLetter]) -> DeleteOne | DeleteMany:
+    """The delete of these deaths. Many go by the index of `death`, at a tenth of the cost. A single one, as most are,
+    goes by a `DeleteOne`, which the driver may repeat."""
+    if len(letters) == 1:
+        return DeleteOne({"_id": letters[0].id, "death": letters[0].death})
+    return DeleteMany({"death": {"$in": [letter.death for letter in letters]}})
 
 
 def _chosen(**fields: str) -> Document:
-    """The query for these values, without empty ones."""
     return {field: value for field, value in fields.items() if value}

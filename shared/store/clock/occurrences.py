@@ -109,7 +109,6 @@ class Occurrences(Aggregate):
         return found[:limit]
 
     async def ours(self, claimed: Sequence[Occurrence], *, also_held_back: bool = False) -> list[Occurrence]:
-        """The claims that are still valid: the same token, and not held back by a pause. One query."""
         wanted = {occurrence.id: occurrence for occurrence in claimed}
         query = {"_id": {"$in": list(wanted)}}
         found = await self._occurrences.find(query, {"token": 1, "visible_at": 1}, batch_size=len(wanted) + 1).to_list()
@@ -190,7 +189,6 @@ class Occurrences(Aggregate):
         await self._write([UpdateMany(_not_held_back(query), change) for query in _claims(claimed)])
 
     async def take(self, id: str, token: str, *, leased_until: datetime) -> Occurrence | None:
-        """Claim an occurrence that was handed over; `None` if another process has it or it was taken before."""
         query = _not_held_back({"_id": id, "token": token})
         change = {"$set": {"visible_at": leased_until, "token": fresh_token()}, "$inc": {"claims": 1}}
         found = await self._occurrences.find_one_and_update(query, change, return_document=True)
@@ -283,11 +281,9 @@ class Occurrences(Aggregate):
         return set(await self._occurrences.distinct("owner", {"owner": {"$in": list(owners)}}))
 
     async def remove(self, id: str) -> bool:
-        """Delete an occurrence, claimed or not; `False` if it does not exist."""
         return (await self._occurrences.delete_one({"_id": id})).deleted_count == 1
 
     async def remove_of(self, *owners: str, generation: str = "") -> None:
-        """Delete the occurrences of owners, or of one generation, claimed or not."""
         query: Document = {"owner": {"$in": owners}} | ({"generation": generation} if generation else {})
         await self._occurrences.delete_many(query)
 
@@ -305,7 +301,6 @@ class Occurrences(Aggregate):
         await self._occurrences.delete_many(query)
 
     async def remove_asked(self, owners: Sequence[str]) -> None:
-        """Delete pending occurrences of these owners that were fired by hand."""
         query: Document = {"owner": {"$in": list(owners)}, "kind": OccurrenceKind.ASKED.value}
         await self._occurrences.delete_many(query)
 
@@ -319,7 +314,6 @@ class Occurrences(Aggregate):
 
 
 def fresh_token() -> str:
-    """A token that is unique to one claim."""
     return secrets.token_hex(12)
 
 

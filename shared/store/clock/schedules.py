@@ -3,13 +3,11 @@
 A list of up to 10,000 instants is a field of its own, so that firing reads a schedule without it.
 
 A schedule with labels has them outside of its definition too, each after its namespace, and its key once more: a
-sparse index over both finds labels in the order of keys, and costs schedules without labels nothing. The previous
-release writes neither field, and keeps old ones when it replaces a schedule. `setup` corrects both, until a run a
-week after the first: by then no previous release is left.
+sparse index over both finds labels in the order of keys, and costs schedules without labels nothing.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 from msgspec import Struct
@@ -23,13 +21,12 @@ from shared.domain.clock.schedules import (
     Definition,
     Schedule,
     ScheduleState,
-    is_findable,
     label_text,
     schedule_id,
 )
 from shared.domain.documents import sources
 from shared.domain.instants import from_ms, ms
-from shared.store.documents import Aggregate, Codec, Document, Page, forget_some, insert_new, read_page, time_of
+from shared.store.documents import Aggregate, Codec, Document, Page, forget_some, insert_new, read_page
 
 _definitions = msgspec.json.Decoder(Definition)
 _WITHOUT_INSTANTS = {"instants": 0}
@@ -38,20 +35,14 @@ _BATCH = 64  # a payload of 256 KiB takes up to 512 as a text in JSON, and 10,00
 _FIELDS = frozenset(Schedule.__struct_fields__)
 _OPTIONAL = ("sweep_at", "finished_at")  # absent rather than null: their indexes are sparse
 _LABELS, _LABELLED_KEY = "labels", "labelled_key"
-_COPIES, _MIXED_FOR = {"_id": "labels of schedules"}, timedelta(days=7)
-_MAY_HAVE_LABELS = {"$or": [{_LABELS: {"$exists": True}}, {"definition": {"$regex": r'"labels":\{"'}}]}
 
 
 class Ending(Struct, frozen=True):
-    """The fields of a schedule that may have ended, for the sweep."""
-
     state: ScheduleState
     generation: str
 
 
 class Schedules(Aggregate):
-    """The `schedules` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
         self._schedules = database["schedules"]
@@ -62,28 +53,6 @@ class Schedules(Aggregate):
         await self._schedules.create_index([("sweep_at", ASCENDING)], sparse=True)
         await self._schedules.create_index([("finished_at", ASCENDING)], sparse=True)
         await self._schedules.create_index([(_LABELS, ASCENDING), (_LABELLED_KEY, ASCENDING)], sparse=True)
-        await self._copy_labels_for_a_week()
-
-    async def _copy_labels_for_a_week(self) -> None:
-        """Copy labels, unless a run a week after the first has done so: the copy reads the whole collection."""
-        noted = await self._meta.find_one(_COPIES) or {}
-        if noted.get("done"):
-            return
-        now = time_of(await self._database.command("hello"))
-        await self._copy_labels()
-        first_at = noted.get("first_at", now)
-        note = {"first_at": first_at, "done": now - first_at > _MIXED_FOR}
-        await self._meta.update_one(_COPIES, {"$set": note}, upsert=True)
-
-    async def _copy_labels(self) -> None:
-        fields = {"namespace": 1, "key": 1, "generation": 1, "definition": 1, _LABELS: 1}
-        async for document in self._schedules.find(_MAY_HAVE_LABELS, fields, batch_size=_BATCH):
-            definition = _definitions.decode(document["definition"])
-            found = _findable_labels(document["namespace"], document["key"], definition)
-            if found.get(_LABELS) != document.get(_LABELS):
-                same = {"_id": document["_id"], "generation": document["generation"]}
-                change = {"$set": found} if found else {"$unset": {_LABELS: "", _LABELLED_KEY: ""}}
-                await self._schedules.update_one(same, change)
 
     async def add(self, schedules: Sequence[Schedule]) -> set[str]:
         """Insert the schedules whose ids are free; returns the ids that are taken."""
@@ -104,7 +73,6 @@ class Schedules(Aggregate):
         return {document["_id"]: _value(document) for document in found}
 
     async def find_active(self, ids: Sequence[str]) -> dict[str, str]:
-        """The generations of the active schedules, by id."""
         query = {"_id": {"$in": list(ids)}, "state": ScheduleState.ACTIVE.value}
         found = await self._schedules.find(query, {"generation": 1}, batch_size=len(ids) + 1).to_list()
         return {document["_id"]: document["generation"] for document in found}
@@ -145,7 +113,6 @@ class Schedules(Aggregate):
         return await self._schedules.count_documents(query)
 
     async def replace(self, schedule: Schedule, *, generation: str) -> bool:
-        """Replace the schedule with that generation; `False` if another process did so first. A pause stays."""
         change = _document(schedule)
         del change["_id"], change["created_at"], change["state"]
         state = {"$cond": [{"$eq": ["$state", ScheduleState.PAUSED.value]}, "$state", ScheduleState.ACTIVE.value]}
@@ -172,14 +139,11 @@ class Schedules(Aggregate):
         await self._schedules.update_one(query, {"$set": {"made_by": made_by}})
 
     async def pause(self, ids: Sequence[str]) -> int:
-        """Pause the active ones of these schedules; returns the number. Their occurrences are held back when they
-        become due."""
         query = {"_id": {"$in": list(ids)}} | _may_become(ScheduleState.PAUSED)
         change = {"$set": {"state": ScheduleState.PAUSED.value}}
         return (await self._schedules.update_many(query, change)).modified_count
 
     async def remove(self, id: str) -> Schedule | None:
-        """Delete the schedule; returns it as it was, `None` if there was none."""
         return _maybe(await self._schedules.find_one_and_delete({"_id": id}, _WITHOUT_INSTANTS))
 
     async def to_sweep(self, *, before: datetime, limit: int) -> dict[str, Ending]:
@@ -189,7 +153,6 @@ class Schedules(Aggregate):
         return {document["_id"]: Ending(ScheduleState(document["state"]), document["generation"]) for document in found}
 
     async def sweep_again(self, ids: Sequence[str], *, before: datetime, at: datetime) -> None:
-        """Have the sweep look at schedules of `to_sweep` again, at `at`."""
         await self._update_swept(ids, {}, before, {"$set": {"sweep_at": at}})
 
     async def finish(self, ids: Sequence[str], *, before: datetime, at: datetime) -> None:
@@ -210,14 +173,12 @@ class Schedules(Aggregate):
         return [_value(document) async for document in found.limit(limit)]
 
     async def keep_finished(self, ids: Sequence[str], *, at: datetime) -> int:
-        """Keep the finished ones of these schedules as if they had finished at `at`; returns the number."""
         if not ids:
             return 0
         query = {"_id": {"$in": list(ids)}, "state": ScheduleState.FINISHED.value}
         return (await self._schedules.update_many(query, {"$set": {"finished_at": at}})).matched_count
 
     async def forget_finished(self, ids: Sequence[str], *, before: datetime) -> int:
-        """Delete those of these schedules that finished before `before`; returns the number."""
         if not ids:
             return 0
         result = await self._schedules.delete_many({"_id": {"$in": list(ids)}, "finished_at": {"$lt": before}})
@@ -261,9 +222,7 @@ def _range_of(
 
 
 def _findable_labels(namespace: str, key: str, definition: Definition) -> Document:
-    """The fields by which the labels of a schedule are found; none without such labels."""
-    named = [label_text(*label) for label in sorted(definition.labels.items()) if is_findable(*label)]
-    labels = [_findable(namespace, text) for text in named]
+    labels = [_findable(namespace, label_text(*label)) for label in sorted(definition.labels.items())]
     return {_LABELS: labels, _LABELLED_KEY: key} if labels else {}
 
 
@@ -308,8 +267,6 @@ _outcome_codec = Codec(Outcome)
 
 
 class Outcomes(Aggregate):
-    """The `outcomes` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._outcomes = database["outcomes"]
 
@@ -338,7 +295,6 @@ class Outcomes(Aggregate):
 
 
 def _overrule(outcome: Outcome) -> ReplaceOne[Document]:
-    """Replace the stored outcome, unless that is a success or newer."""
     known = {"_id": outcome.id, "result": {"$ne": OutcomeResult.FIRED.value}}
     older = {} if outcome.result is OutcomeResult.FIRED else {"at": {"$lt": outcome.at}}
     return ReplaceOne(known | older, _outcome_codec.document(outcome))

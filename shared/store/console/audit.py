@@ -15,8 +15,6 @@ _BATCH = 200  # 36 kilobytes each at most
 
 
 class AuditLog(Aggregate):
-    """The `audit` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._audit = database["audit"]
 
@@ -26,11 +24,9 @@ class AuditLog(Aggregate):
         await self._audit.create_index([("at", ASCENDING)])
 
     async def begin(self, record: AuditRecord) -> None:
-        """Record an act before it is done."""
         await self._audit.insert_one(_codec.document(record))
 
     async def add_missing(self, records: Sequence[AuditRecord]) -> list[AuditRecord]:
-        """Insert missing records, complete as they are; returns these."""
         there = await insert_new(self._audit, [_codec.document(record) for record in records])
         return [record for position, record in enumerate(records) if position not in there]
 

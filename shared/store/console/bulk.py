@@ -23,8 +23,6 @@ _BATCH = 32  # a hundred failures take up to a hundred kilobytes
 
 
 class BulkActions(Aggregate):
-    """The `bulk_actions` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._actions = database["bulk_actions"]
 
@@ -56,7 +54,6 @@ class BulkActions(Aggregate):
         return [_codec.value(each) for each in await self._actions.find(query).limit(limit).to_list()]
 
     async def take(self, id: str, token: str, *, now: datetime, leased_until: datetime) -> BulkAction | None:
-        """Hold an open action; `None` if it is held or over."""
         query = {"_id": id, "open": True, "leased_until": {"$lte": now}}
         return await self._set(query, {"state": BulkState.RUNNING.value, "token": token, "leased_until": leased_until})
 
@@ -73,13 +70,11 @@ class BulkActions(Aggregate):
         return await self._update(_hold(action) | {"position": action.position}, change)
 
     async def end(self, action: BulkAction, to: BulkState, *, at: datetime, failure: str = "") -> BulkAction | None:
-        """End a held action; `None` if another worker holds it or it is over."""
         fields = {"state": to.value, "open": False, "ended_at": at, "failure": failure}
         states = {"state": {"$in": sorted(sources(TRANSITIONS, to))}}
         return await self._set(_hold(action) | states, fields)
 
     async def fail(self, id: str, *, at: datetime, failure: str) -> BulkAction | None:
-        """Fail a begun action, even if a worker holds it; `None` if it is over."""
         fields = {"state": BulkState.FAILED.value, "open": False, "ended_at": at, "failure": failure}
         return await self._set({"_id": id, "state": {"$in": sorted(sources(TRANSITIONS, BulkState.FAILED))}}, fields)
 
@@ -92,7 +87,6 @@ class BulkActions(Aggregate):
         return await self._set({"_id": id, "open": True}, fields)
 
     async def find_lost(self, *, before: datetime, limit: int) -> Sequence[str]:
-        """The ids of up to `limit` open actions whose lease ended before `before`."""
         found = self._actions.find({"open": True, "leased_until": {"$lt": before}}, {"_id": 1})
         return [document["_id"] async for document in found.limit(limit)]
 
@@ -119,8 +113,6 @@ def _hold(action: BulkAction) -> Document:
 
 
 class BulkJobsOf(Aggregate):
-    """Reads the `jobs` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._jobs = database["jobs"]
 

@@ -23,8 +23,6 @@ _process_codec = Codec(RunningProcess)
 
 
 class Processes(Aggregate):
-    """The `processes` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._processes = database["processes"]
 
@@ -52,7 +50,6 @@ class Processes(Aggregate):
         return [_process_codec.value(each) for each in found if each.get(_GONE_SINCE) != each["seen_at"]]
 
     async def note_gone(self, gone: Sequence[RunningProcess]) -> None:
-        """Mark these as gone, unless they were heard of meanwhile."""
         for process in gone:
             seen = {"_id": process.id, "seen_at": process.seen_at}
             await self._processes.update_one(seen, {"$set": {_GONE_SINCE: process.seen_at}})
@@ -70,8 +67,6 @@ _minute_codec = Codec(MinuteCounts)
 
 
 class Minutes(Aggregate):
-    """The `minutes` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._minutes = database["minutes"]
 
@@ -101,15 +96,12 @@ _UNNAMED = ["", None]  # as the first release writes it too
 
 
 class NamespaceLists(Aggregate):
-    """Reads the collections `users`, `tokens` and `schedules`."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._users = database["users"]
         self._tokens = database["tokens"]
         self._schedules = database["schedules"]
 
     async def setup(self) -> None:
-        """Make the index of the tokens whose namespace is their id."""
         await self._tokens.create_index([("namespace", ASCENDING), ("_id", ASCENDING)])
 
     async def page(self, *, after: str = "", limit: int) -> Page[str]:
@@ -126,7 +118,6 @@ class NamespaceLists(Aggregate):
         return page
 
     async def count_tokens(self, namespace: str, *, most: int) -> int:
-        """The number of tokens that share a namespace, up to `most`."""
         named = await self._tokens.count_documents({"namespace": namespace}, limit=most)
         own = {"_id": namespace.removeprefix(token_namespace("")), "namespace": {"$in": _UNNAMED}}
         return min(named + (await self._tokens.find_one(own, {"_id": 1}) is not None), most)

@@ -50,24 +50,21 @@ RECEIPT_COUNTS = ("sent", "failed", "skipped", "held_out", "unknown")
 
 
 def document_of(batch: Batch) -> Document:
-    """The document of a batch."""
     return _codec.document(batch) | {"receipt": receipt_document(batch.receipt)}
 
 
 def batch_of(document: Document) -> Batch:
-    """The batch of a document."""
     return _codec.value(document | {"receipt": receipt_of(document["receipt"])})
 
 
 def receipt_document(receipt: Receipt) -> Document:
-    """The document of a receipt."""
     counts: Document = {count: getattr(receipt, count) for count in RECEIPT_COUNTS}
     return counts | {"reasons": list(receipt.reasons.items()), "locales": list(receipt.locales.items())}
 
 
 def receipt_of(document: Any) -> Receipt:
-    """The receipt of a document; one of an earlier version lacks some counts."""
-    counts = {count: document.get(count, 0) for count in RECEIPT_COUNTS}
+    """The receipt of a document."""
+    counts = {count: document[count] for count in RECEIPT_COUNTS}
     return Receipt(**counts, reasons=dict(document["reasons"]), locales=dict(document["locales"]))
 
 
@@ -85,8 +82,6 @@ class Head(NamedTuple):
 
 
 class Batches(Aggregate):
-    """The `batches` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._batches = database["batches"]
 
@@ -134,7 +129,6 @@ class Batches(Aggregate):
         return await self._batches.find_one({"job_id": job_id, "settled": False}, {"_id": 1}) is not None
 
     async def find_on_their_way(self, job_id: str) -> dict[BatchStatus, list[Batch]]:
-        """The queued batches, and those that a lane owns."""
         found: dict[BatchStatus, list[Batch]] = {BatchStatus.QUEUED: [], BatchStatus.SENDING: []}
         query = {"job_id": job_id, "settled": False, "status": {"$in": sorted(found)}}
         async for document in self._batches.find(query):
@@ -143,7 +137,6 @@ class Batches(Aggregate):
         return found
 
     async def queue(self, job_id: str, ordinal: int) -> Batch | None:
-        """planned → queued with the next turn; `None` if it is not planned or does not exist."""
         query = {"_id": batch_id(job_id, ordinal)}
         return await self._move(query, BatchStatus.PLANNED, BatchStatus.QUEUED, raise_turn=True)
 
@@ -153,7 +146,6 @@ class Batches(Aggregate):
         return await self._change(query, {}, raise_turn=True)
 
     async def put_back(self, batch: Batch) -> Batch | None:
-        """queued → planned, if its turn is unchanged."""
         return await self._move(_as_read(batch), BatchStatus.QUEUED, BatchStatus.PLANNED)
 
     async def take(self, batch: Batch, *, owner: str) -> Batch | None:
@@ -182,7 +174,6 @@ class Batches(Aggregate):
         return await self._move(_of_this_take(batch), BatchStatus.SENDING, BatchStatus.QUEUED, change)
 
     async def settle(self, batch: Batch, *, to: BatchStatus, receipt: Receipt) -> Batch | None:
-        """sending → sent or failed, if its owner is unchanged."""
         change = _outcome(batch, to, receipt) | _holders(batch, receipt)
         return await self._move(_of_this_take(batch), BatchStatus.SENDING, to, change)
 
@@ -192,7 +183,6 @@ class Batches(Aggregate):
         return await self._move(_as_read(batch), BatchStatus.QUEUED, BatchStatus.FAILED, change)
 
     async def drop(self, batch: Batch) -> Batch | None:
-        """queued → dropped, if its turn is unchanged."""
         return await self._move(_as_read(batch), BatchStatus.QUEUED, BatchStatus.DROPPED, {"settled": True})
 
     async def drop_unsent(self, job_id: str, job_round: int = 0) -> int:
@@ -277,8 +267,6 @@ _COUNTED = dict.fromkeys(
 
 
 class BatchSums(Aggregate):
-    """Reads the `batches` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._batches = database["batches"]
         # Otherwise a batch that moves during the sum may count twice. Reads of lists take longer than a server keeps
@@ -300,7 +288,6 @@ class BatchSums(Aggregate):
         return await read_values(self._batches, "job_id", after=after, limit=limit)
 
     async def totals(self, job_ids: Sequence[str]) -> dict[str, Totals]:
-        """The present sums over the batches of these jobs, by job."""
         pipeline: list[Document] = [
             {"$match": {"job_id": {"$in": list(job_ids)}, "status": {"$ne": END}}},
             {
@@ -335,7 +322,6 @@ class BatchSums(Aggregate):
         return await self._batches.find_one({"failed_of": job_id}, {"_id": 1}) is not None
 
     async def outcomes(self, job_id: str) -> AsyncIterator[Settled]:
-        """The outcomes of the job's settled batches, in any order."""
         query = {"job_id": job_id, "settled": True}
         shown = dict.fromkeys(("receipt", "began_at", "taken_at", "changed_at"), 1)
         with translate_errors():
@@ -343,7 +329,6 @@ class BatchSums(Aggregate):
                 yield Settled(receipt_of(document["receipt"]), _beginning_of(document), document.get("changed_at"))
 
     async def read_settled(self, job_id: str) -> AsyncIterator[Batch]:
-        """The job's settled batches, in order."""
         with translate_errors():
             async for document in self._batches.find({"job_id": job_id, "settled": True}).sort("ordinal", ASCENDING):
                 yield batch_of(document)

@@ -49,8 +49,6 @@ _pages = Codec(_Page)
 
 
 class Files(Aggregate):
-    """The collections `files` and `file_cuts`."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._files = database["files"]
         self._cuts = database["file_cuts"]
@@ -69,11 +67,9 @@ class Files(Aggregate):
         await self._files.update_one({"_id": plan_id}, {"$set": {"header": msgspec.to_builtins(header)}})
 
     async def add_page(self, plan_id: str, number: int, cuts: Sequence[ByteRange]) -> None:
-        """Store a page, unless it exists."""
         await insert_new(self._cuts, [_pages.document(_Page(_page_id(plan_id, number), list(cuts)))])
 
     async def page(self, plan_id: str, number: int) -> list[ByteRange] | None:
-        """The cuts of a page; `None` if it does not exist."""
         page = _pages.maybe(await self._cuts.find_one({"_id": _page_id(plan_id, number)}))
         return None if page is None else page.cuts
 
@@ -87,7 +83,6 @@ class Files(Aggregate):
         await self._files.update_one({"_id": plan_id, "failure": ""}, {"$set": {"failure": failure}})
 
     async def plan(self, plan_id: str) -> FilePlan | None:
-        """The plan; `None` if it is not decided yet."""
         return _plans.maybe(await self._files.find_one({"_id": plan_id}))
 
     async def ids(self, *, after: str, limit: int) -> list[str]:
@@ -109,8 +104,6 @@ _NOW = {"changed_at": True}
 
 
 class FileUploads(Aggregate):
-    """The `uploads` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._uploads = database["uploads"]
 
@@ -134,7 +127,6 @@ class FileUploads(Aggregate):
         await self._uploads.update_one(_open(upload), {"$set": {"parts": {}}, "$currentDate": _NOW})
 
     async def complete(self, upload: FileUpload) -> FileUpload | None:
-        """Record that exactly these parts are joined; `None` if that was done before, or the upload is gone."""
         joined = {"completed": True, "parts": msgspec.to_builtins(upload.parts)}
         change = {"$set": joined, "$currentDate": _NOW}
         found = await self._uploads.find_one_and_update(_open(upload), change, return_document=ReturnDocument.AFTER)
@@ -146,11 +138,9 @@ class FileUploads(Aggregate):
         return [_codec.value(document) for document in await found.limit(limit).to_list()]
 
     async def postpone(self, upload: FileUpload) -> None:
-        """Count the upload as changed now, unless it has changed since it was read."""
         await self._uploads.update_one(_this_version(upload), {"$currentDate": _NOW})
 
     async def forget(self, upload: FileUpload) -> bool:
-        """Delete an upload, unless it has changed since it was read."""
         result = await self._uploads.delete_one(_this_version(upload))
         return result.deleted_count == 1
 
@@ -161,5 +151,4 @@ def _open(upload: FileUpload) -> Document:
 
 
 def _this_version(upload: FileUpload) -> Document:
-    """The query for an upload as it was read."""
     return {"_id": upload.id, "changed_at": upload.changed_at}

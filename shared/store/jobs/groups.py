@@ -25,8 +25,6 @@ _codec = Codec(Group, json=("job",))
 
 
 class Groups(Aggregate):
-    """The `groups` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._groups = database["groups"]
 
@@ -52,7 +50,6 @@ class Groups(Aggregate):
         return _codec.maybe(await self._groups.find_one({"idempotency.key": key}))
 
     async def find_incomplete(self, before: datetime) -> AsyncIterator[Group]:
-        """The groups stored before `before` that may lack jobs."""
         with translate_errors():
             async for document in self._groups.find({"unmade_since": {"$lt": ns(before)}}):
                 yield _codec.value(document)
@@ -76,8 +73,6 @@ _NOBODY: Document = {"holder": "", "held_at": datetime(1970, 1, 1, tzinfo=UTC)}
 
 
 class Divisions(Aggregate):
-    """The collections `divisions`, `division_steps` and `division_lists`."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._divisions = database["divisions"]
         self._steps = database["division_steps"]
@@ -88,7 +83,6 @@ class Divisions(Aggregate):
         return _divisions.value(await insert_once(self._divisions, _divisions.document(division) | _NOBODY))
 
     async def get(self, division_id: str) -> Division | None:
-        """The division; `None` if it is not decided yet."""
         return _divisions.maybe(await self._divisions.find_one({"_id": division_id}))
 
     async def take(self, division_id: str, holder: str, *, before: datetime) -> bool:
@@ -101,7 +95,6 @@ class Divisions(Aggregate):
         return await self._hold({"_id": division_id, "holder": holder}, {"holder": holder})
 
     async def release(self, division_id: str, holder: str) -> None:
-        """Release the division at once, if this holder still has it."""
         await self._divisions.update_one({"_id": division_id, "holder": holder}, {"$set": _NOBODY})
 
     async def _hold(self, query: Document, fields: Document) -> bool:
@@ -119,11 +112,9 @@ class Divisions(Aggregate):
         return _steps.value(await insert_once(self._steps, _steps.document(step)))
 
     async def last_step(self, division_id: str) -> Step | None:
-        """The last step; `None` if there is none."""
         return _steps.maybe(await self._steps.find_one(_within(division_id), sort=[("_id", DESCENDING)]))
 
     async def steps(self, division_id: str) -> list[Step]:
-        """All steps in order, without their leftovers."""
         found = self._steps.find(_within(division_id), {"left": 0}).sort("_id", ASCENDING)
         return [_steps.value(document) async for document in found]
 
@@ -134,7 +125,6 @@ class Divisions(Aggregate):
         return None if document is None else unpack_keys(document["keys"])
 
     async def remove_lists(self, step: Step) -> None:
-        """Delete the lists of a step that does not count."""
         await self._lists.delete_many(_within(f"{step.id}/{step.attempt}"))
 
     async def ids(self, *, after: str, limit: int) -> list[str]:
@@ -142,7 +132,6 @@ class Divisions(Aggregate):
         return [document["_id"] async for document in found]
 
     async def remove_of(self, division_ids: Sequence[str]) -> None:
-        """Delete these divisions with their steps and lists."""
         for division_id in division_ids:
             await self._steps.delete_many(_within(division_id))
             await self._lists.delete_many(_within(division_id))

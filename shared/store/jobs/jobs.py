@@ -70,7 +70,7 @@ async def read_any_job(
 
 def key_of(document: Document, id_field: str = "_id") -> str:
     """The key of the job, or of the thing that `id_field` names."""
-    return job_key(document[id_field], document.get("incarnation", ""))
+    return job_key(document[id_field], document["incarnation"])
 
 
 def document_of(job: Job) -> Document:
@@ -92,12 +92,10 @@ def document_of(job: Job) -> Document:
 
 
 def job_of(document: Document) -> Job:
-    """The job, with the templates if they were read."""
     plan = dict(document["plan"])
     plan["templates"] = [_templates.value(template) for template in plan.get("templates", ())]
     feedbacks = {unescape_key(key): count for key, count in document["feedbacks"].items()}
-    events = [{"by": None} | event for event in document.get("events", ())]
-    return _codec.value({**document, "plan": plan, "feedbacks": feedbacks, "events": events})
+    return _codec.value({**document, "plan": plan, "feedbacks": feedbacks})
 
 
 def standing_of(document: Document) -> Standing:
@@ -107,8 +105,8 @@ def standing_of(document: Document) -> Standing:
         document["plan"]["end"],
         document["expires_at"],
         document["service"],
-        document.get("credential_id", ""),
-        document.get("reopening", False),
+        document["credential_id"],
+        document["reopening"],
     )
 
 
@@ -135,7 +133,6 @@ def copies_of(templates: Sequence[Template]) -> list[Document]:
 
 
 def counts_of(job: Job) -> dict[str, int]:
-    """The job's feedback as fields."""
     return {escape_key(outcome): count for outcome, count in job.feedbacks.items()}
 
 
@@ -145,7 +142,6 @@ def escape_key(key: str) -> str:
 
 
 def unescape_key(key: str) -> str:
-    """The inverse of `escape_key`."""
     return key.replace("%00", "\0").replace("%24", "$").replace("%2E", ".").replace("%25", "%")
 
 
@@ -204,8 +200,6 @@ _LISTED = VIEW | {"context": 0}
 
 
 class Jobs(Aggregate):
-    """The `jobs` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._jobs = database["jobs"]
 
@@ -224,16 +218,13 @@ class Jobs(Aggregate):
         await insert_new(self._jobs, [document_of(job) for job in jobs])
 
     async def with_ids(self, job_ids: Sequence[str], *, context: bool = False) -> dict[str, Job]:
-        """The existing jobs of any app, by id; with their contexts only if asked for."""
         found = read_any_job(self._jobs, job_ids, VIEW if context else _LISTED, batch_size=BATCH)
         return {document["_id"]: job_of(document) async for document in found}
 
     async def get(self, job_id: str) -> Job | None:
-        """The whole job of any app, with its copies of the templates."""
         return _job_or_none(await self._jobs.find_one(one_job(job_id)))
 
     async def view(self, job_id: str) -> Job | None:
-        """The job, without templates."""
         return _job_or_none(await self._jobs.find_one(one_job(job_id), VIEW))
 
     async def with_key(self, key: str) -> Job | None:
@@ -267,8 +258,7 @@ class Jobs(Aggregate):
         change |= {} if forgiven is None else {"forgiven": forgiven}
         query = one_job(job_id) | {"status": {"$in": sorted(only & sources(TRANSITIONS, to))}}
         if still_forgiven is not None:
-            # A job of the first version has no such field.
-            query["forgiven"] = still_forgiven or {"$in": [0, None]}
+            query["forgiven"] = still_forgiven
         return await change_job(self._jobs, query, change, events=events, mail=mail, milestone=milestone)
 
     async def begin_plan(
@@ -286,7 +276,6 @@ class Jobs(Aggregate):
         return await change_unread_job(self._jobs, one_job(job_id) | {"plan.end": None}, fixed, events=events)
 
     async def touch(self, job_id: str) -> None:
-        """Record that a planner works at the job's plan now."""
         await self._jobs.update_one(one_job(job_id), {"$currentDate": NOW})
 
     async def close(
@@ -315,7 +304,7 @@ class Jobs(Aggregate):
             "control_group_csv_path": control_group_csv_path,
         }
         completed = {"status": JobStatus.COMPLETED.value, "completed_at": completed_at, "failure": expired}
-        query = one_job(job_id) | {"open": True, "round": round or {"$in": [0, None]}}
+        query = one_job(job_id) | {"open": True, "round": round}
         dated = NOW | {"kept_since": True}
         runs = {"status": {"$in": sorted(sources(TRANSITIONS, JobStatus.COMPLETED))}}
         ended = await change_job(

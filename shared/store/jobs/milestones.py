@@ -37,8 +37,6 @@ class JobMilestones(Struct, frozen=True):
 
 
 class Milestones(Aggregate):
-    """The milestones in the `jobs` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._jobs = database["jobs"]
 
@@ -70,16 +68,14 @@ def _milestones_of(document: Document) -> JobMilestones:
         key=key_of(document),
         app_id=document["app_id"],
         group_id=document["group_id"],
-        name=document.get("name") or ",".join(document["template_names"]),
-        totals=msgspec.convert(document.get("totals"), Totals | None),
+        name=document["name"] or ",".join(document["template_names"]),
+        totals=msgspec.convert(document["totals"], Totals | None),
         milestones=msgspec.convert(stored, tuple[Milestone, ...], builtin_types=BSON_TYPES),
         stored=stored,
     )
 
 
 class Mails(Aggregate):
-    """The mails in the `jobs` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._jobs = database["jobs"]
 
@@ -90,10 +86,9 @@ class Mails(Aggregate):
         """The keys of jobs with mails that became due, or were last queued, before `before`."""
         with translate_errors():
             async for document in self._jobs.find({"mail_since": {"$lt": ns(before)}}, {"incarnation": 1}):
-                yield job_key(document["_id"], document.get("incarnation", ""))
+                yield job_key(document["_id"], document["incarnation"])
 
     async def touch(self, job_id: str, at: datetime) -> None:
-        """Record that the job's mails were queued at `at`."""
         waiting = one_job(job_id) | {"mail_since": {"$exists": True}}
         await self._jobs.update_one(waiting, {"$set": {"mail_since": ns(at)}})
 
@@ -112,6 +107,5 @@ class Mails(Aggregate):
         await self._jobs.update_one(leased, {"$unset": {"mail_lease": ""}})
 
     async def note_sent(self, job_id: str, mail: DueMail) -> None:
-        """Record that the mail need not be sent any more."""
         await self._jobs.update_one(one_job(job_id), {"$pull": {"mails": msgspec.to_builtins(mail)}})
         await self._jobs.update_one(one_job(job_id) | {"mails": []}, {"$unset": {"mail_since": ""}})

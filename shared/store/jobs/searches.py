@@ -1,16 +1,15 @@
 """Searches over jobs: lists of many apps with the newest first, open jobs by their shard, and closed ones.
 
 A job's `place` is its `created_at` and id as text, in sort order, so each list is one range of one index. A job
-written by release 0.1.0 has no place: `place_missing` adds it. A job belongs to a shard by its incarnation, which
-is random, so the jobs of a shard are a range of an index. A closed job has `kept_since` while it has its batches,
-and `removing` during its deletion; sparse indexes find them.
+belongs to a shard by its incarnation, which is random, so the jobs of a shard are a range of an index. A closed job
+has `kept_since` while it has its batches, and `removing` during its deletion; sparse indexes find them.
 """
 
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import datetime
 
-from pymongo import ASCENDING, DESCENDING, UpdateOne
+from pymongo import ASCENDING, DESCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.accounts.apps import fold_email
@@ -28,7 +27,6 @@ from shared.store.jobs.jobs import (
     key_of,
     one_job,
     place_at,
-    place_of,
 )
 
 COUNTED = 100_000
@@ -36,7 +34,6 @@ COUNTED = 100_000
 GROUPS_AT_ONCE = 50
 """Maximum localized pushes on a page: each has a job for some forty zones."""
 _LISTED = {"plan.templates": 0, "context": 0}
-_STEP = 1_000
 (_SCHEDULED,) = STARTABLE
 _INDEXES = (
     ("place",),
@@ -58,29 +55,14 @@ _INDEXES_OF_FAILED = (
 
 
 class JobLists(Aggregate):
-    """Reads the `jobs` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._jobs = database["jobs"]
 
     async def setup(self) -> None:
-        """Make the indexes, and give every job its place."""
         for fields in _INDEXES:
             await self._jobs.create_index([(field, ASCENDING) for field in fields])
         for keys in _INDEXES_OF_FAILED:
             await self._jobs.create_index(keys, partialFilterExpression=_FAILED)
-        while await self.place_missing(_STEP) == _STEP:
-            pass
-
-    async def place_missing(self, limit: int) -> int:
-        """Give up to `limit` jobs without a place theirs; returns the number."""
-        found = await self._jobs.find({"place": None}, {"created_at": 1}).limit(limit).to_list()
-        if found:
-            await self._jobs.bulk_write(
-                [UpdateOne({"_id": each["_id"]}, {"$set": {"place": place_of(each)}}) for each in found],
-                ordered=False,
-            )
-        return len(found)
 
     async def page_of_app(
         self, app_id: str, *, template: str = "", after: tuple[int, str] | None = None, limit: int
@@ -118,8 +100,7 @@ class JobLists(Aggregate):
         wanted = {"app_id": app_id, "status": status, "template_names": templates, "created_by": creator}
         query: Document = {field: value for field, value in wanted.items() if value}
         if failed is not None:
-            query |= _FAILED if failed else {"failure": {"$in": ["", None]}}
-        # Jobs without a place are left out.
+            query |= _FAILED if failed else {"failure": ""}
         query["place"] = {"$gt": place_at(since) if since else ""}
         if ends := [end for end in (before, place_at(until) if until else "") if end]:
             query["place"]["$lt"] = min(ends)
@@ -130,12 +111,9 @@ class JobLists(Aggregate):
         )
 
     async def find_zones(self, group_ids: Sequence[str]) -> Sequence[Job]:
-        """The jobs of these groups, without their contexts."""
         return [job_of(each) async for each in self._jobs.find({"group_id": {"$in": list(group_ids)}}, _LISTED)]
 
     async def _read_grouped(self, query: Document, before: str, limit: int) -> Page[Job]:
-        """The zones of a push are made at one instant, so only the push at `before` may have zones on an earlier
-        page."""
         found: Page[Job] = Page()
         earlier = query | {"place": {"$gte": before, "$lt": f"{before.partition('/')[0]}0"}}
         seen = set(await self._jobs.distinct("group_id", earlier)) if before else set()
@@ -153,14 +131,12 @@ class JobLists(Aggregate):
         return found
 
     async def count_open(self) -> Mapping[JobStatus, int]:
-        """The number of open jobs in each status, up to `COUNTED`."""
         return {
             status: await self._jobs.count_documents({"open": True, "status": status.value}, limit=COUNTED)
             for status in JobStatus
         }
 
     async def find_next_starts(self, limit: int) -> Sequence[Job]:
-        """The jobs that start next, the earliest first, without their contexts."""
         query = {"open": True, "status": _SCHEDULED.value}
         found = await self._jobs.find(query, _LISTED).sort("starts_at", ASCENDING).limit(limit).to_list()
         return [job_of(document) for document in found]
@@ -174,8 +150,6 @@ _MANY = 64
 
 
 class OpenJobs(Aggregate):
-    """The open ones in the `jobs` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._jobs = database["jobs"]
 
@@ -200,7 +174,7 @@ class OpenJobs(Aggregate):
         found = await self._jobs.find(query, KEY_FIELDS | {"_id": 0}).limit(_MANY).to_list()
         if len(found) == _MANY:
             return set(range(SHARDS))
-        return {bisect_right(_BOUNDS, document.get("incarnation") or "") for document in found}
+        return {bisect_right(_BOUNDS, document["incarnation"]) for document in found}
 
     async def keys_in(self, shard: int, *, held: bool) -> AsyncIterator[str]:
         query = {"open": True, "status": {"$in": _HELD if held else _UNHELD}, "incarnation": _range_of(shard)}
@@ -208,7 +182,6 @@ class OpenJobs(Aggregate):
             yield key
 
     async def overdue_keys(self, before: datetime) -> AsyncIterator[str]:
-        """The keys of jobs that still wait for a start before `before`."""
         query = {"open": True, "status": _SCHEDULED.value, "starts_at": {"$lte": ns(before)}}
         async for key in self._keys(query):
             yield key
@@ -225,17 +198,14 @@ class OpenJobs(Aggregate):
 
 
 def _range_of(shard: int) -> Document:
-    if shard == 0:
-        return {"$not": {"$gte": _BOUNDS[0]}}  # with jobs of the first version, which have none
-    return {"$gte": _BOUNDS[shard - 1]} | ({"$lt": _BOUNDS[shard]} if shard < len(_BOUNDS) else {})
+    begins = {"$gte": _BOUNDS[shard - 1]} if shard else {}
+    return begins | ({"$lt": _BOUNDS[shard]} if shard < len(_BOUNDS) else {})
 
 
 _KEPT = ("kept_since", "personal_since", "ledger_since")
 
 
 class ClosedJobs(Aggregate):
-    """The closed ones in the `jobs` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._jobs = database["jobs"]
 
@@ -321,6 +291,5 @@ class ClosedJobs(Aggregate):
         await self._jobs.update_one(one_job(job_id), {"$set": {"rate_chart": points}})
 
     async def get_rate(self, job_id: str) -> list[RatePoint]:
-        """The stored chart; empty for a job that was closed by a version without charts."""
         document = await self._jobs.find_one(one_job(job_id), {"rate_chart": 1}) or {}
         return [RatePoint(at, per_second) for at, per_second in document.get("rate_chart", ())]

@@ -42,8 +42,6 @@ def _clash() -> Conflict:
 
 
 class Templates(Aggregate):
-    """The `templates` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
         self._templates = database["templates"]
@@ -55,7 +53,6 @@ class Templates(Aggregate):
         await self._templates.create_index([("app_id", ASCENDING), ("_id", ASCENDING)])
 
     async def add(self, template: Template) -> None:
-        """Raise `Conflict` if the app has one with this name and locale."""
         with translate_errors(duplicate=_clash):
             await self._templates.insert_one(_codec.document(template))
 
@@ -75,21 +72,17 @@ class Templates(Aggregate):
             raise _clash() from error
 
     async def add_new(self, templates: Sequence[Template]) -> set[int]:
-        """Insert the templates whose ids and (app, name, locale) are free; returns the positions of the others."""
         return await insert_new(self._templates, [_codec.document(template) for template in templates])
 
     async def with_ids(self, template_ids: Sequence[str]) -> dict[str, Template]:
         return await with_ids(self._templates, _codec, template_ids)
 
     async def ids_of(self, app_ids: Sequence[str], names: Sequence[str]) -> dict[tuple[str, str, str], str]:
-        """The ids of these apps' templates with these names, by app, name and locale."""
         query = {"app_id": {"$in": list(app_ids)}, "name": {"$in": list(names)}}
         found = await self._templates.find(query, {"app_id": 1, "name": 1, "locale": 1}).to_list()
         return {(document["app_id"], document["name"], document["locale"]): document["_id"] for document in found}
 
     async def replace(self, old: Template, new: Template) -> bool:
-        """Replace a template; `False` if it has changed since. Raises `Conflict` if the app has another one with this
-        name and locale."""
         return await replace_unchanged(self._templates, _codec.document(old), _codec.document(new), duplicate=_clash)
 
     async def get(self, template_id: str) -> Template | None:

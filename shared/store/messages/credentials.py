@@ -46,8 +46,6 @@ def _name_taken() -> Conflict:
 
 
 class Credentials(Aggregate):
-    """The `credentials` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._credentials = database["credentials"]
         # A majority read lags behind, so that the compare-and-set after it would fail. The compare-and-set sees the
@@ -61,8 +59,6 @@ class Credentials(Aggregate):
         await self._credentials.create_index([("mail_due", ASCENDING)], sparse=True)
 
     async def add(self, credential: Credential) -> bool:
-        """Insert an unused credential; `False` if its id exists. Raises `Conflict` if its app has one with this
-        name."""
         document = _codec.document(credential) | {"pace": msgspec.to_builtins(Pace()), "places": []}
         if not await insert_new(self._credentials, [document]):
             return True
@@ -101,8 +97,6 @@ class Credentials(Aggregate):
         return await self._credentials.count_documents({"app_id": app_id}, limit=most)
 
     async def change(self, old: Credential, new: Credential) -> Credential | None:
-        """Replace a credential; `None` if it has changed since or is gone. Raises `Conflict` if its app has another one
-        with this name."""
         document = _codec.document(msgspec.structs.replace(new, version=old.version + 1))
         del document["_id"]
         return await self._update({"_id": old.id, "version": old.version}, {"$set": document})
@@ -139,7 +133,6 @@ class Credentials(Aggregate):
         return await self._credentials.find_one({}, {"_id": 1}) is not None
 
     async def find_still(self, *, after: str = "", limit: int) -> list[Credential]:
-        """The credentials after `after` that do not send, by id."""
         still = [status.value for status in CredentialStatus if not status.sends]
         query = {"_id": {"$gt": after}, "status": {"$in": still}}
         found = self._credentials.find(query, _WITHOUT_TRAFFIC).sort([("_id", ASCENDING)]).limit(limit)
@@ -159,7 +152,6 @@ class Credentials(Aggregate):
         return uses
 
     async def remove_unused(self, credential_id: str, *, since: int) -> bool:
-        """Delete the credential if its uses are still `since`; `False` if it was not deleted."""
         unused: Document = {"uses": since} if since else {"uses": {"$in": [None, 0]}}
         return (await self._credentials.delete_one({"_id": credential_id} | unused)).deleted_count == 1
 
@@ -198,15 +190,11 @@ _SECOND = 1_000_000
 
 
 class Granted(Struct, frozen=True):
-    """The granted number of messages, and the seconds until the next one."""
-
     count: int
     wait_seconds: float
 
 
 class SendLimits(Aggregate):
-    """The collection `callers`."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._callers = database["callers"]
 

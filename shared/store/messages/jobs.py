@@ -46,8 +46,6 @@ from shared.store.messages.ledger import beginning_with
 
 
 class MessageBatches(Aggregate):
-    """The batches of messages in the `batches` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._batches = database["batches"]
 
@@ -64,7 +62,6 @@ class MessageBatches(Aggregate):
         return await self._move(batch, BatchStatus.PLANNED, change, unset)
 
     async def bring_forward(self, job_id: str) -> None:
-        """Remove the waiting times of the job's planned batches."""
         waiting = _query_planned(job_id) | {"not_before": {"$exists": True}}
         await self._batches.update_many(waiting, {"$unset": {"not_before": ""}})
 
@@ -124,8 +121,6 @@ class MessageSource(Struct, frozen=True):
 
 
 class MessageJobs(Aggregate):
-    """The jobs of credentials in the `jobs` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._jobs = database["jobs"]
 
@@ -153,7 +148,6 @@ class MessageJobs(Aggregate):
         return next((subject for subject in subjects if isinstance(subject, str)), "")
 
     async def count_under_way(self, app_id: str, *, most: int) -> int:
-        """The number of the app's message jobs that have begun, running or held, up to `most`."""
         begun = [JobStatus.RUNNING.value, JobStatus.PAUSED.value, JobStatus.TRIPPED.value]
         query = {"app_id": app_id, "status": {"$in": begun}, "credential_id": {"$gt": ""}}
         return await self._jobs.count_documents(query, limit=most)
@@ -163,11 +157,9 @@ class MessageJobs(Aggregate):
         return await self._find_running(credential_id, since=since, limit=limit, counts_only=False)
 
     async def find_dry_runs(self, credential_id: str, *, limit: int) -> list[RunningJob]:
-        """The oldest running jobs that call no provider."""
         return await self._find_running(credential_id, since=0, limit=limit, counts_only=True)
 
     async def find_waiting(self, credential_id: str, *, limit: int) -> list[WaitingJob]:
-        """The oldest open jobs of this credential that send, running or not."""
         found = self._jobs.find(_open_of(credential_id), _WITHOUT).sort("created_at", ASCENDING).limit(limit)
         jobs = [job_of(document | {"context": "{}"}) async for document in found]
         return [_waiting_job(job) for job in jobs if not options_of(job).dry_run]
@@ -180,7 +172,6 @@ class MessageJobs(Aggregate):
         return await self._jobs.find_one(_open_of(credential_id), {"_id": 1}) is not None
 
     async def join(self, job_keys: Sequence[str], had: float) -> None:
-        """Store the starting share `had` of those of these jobs that have not begun."""
         joins = [UpdateOne(one_job(key) | {"had": None}, {"$set": {"had": had}}) for key in job_keys]
         await self._jobs.bulk_write(joins, ordered=False)
 
@@ -252,8 +243,6 @@ _ENDED = sorted(sources(MESSAGE_JOB_TRANSITIONS, JobStatus.RUNNING) & {JobStatus
 
 
 class Reopening(Aggregate):
-    """Jobs and batches that are sent again."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._jobs = database["jobs"]
         self._batches = database["batches"]
@@ -266,7 +255,7 @@ class Reopening(Aggregate):
         was read, or has no batches any more."""
         query = one_job(job.key) | {"status": {"$in": _ENDED}, "open": False}
         query |= {"ledger_since": {"$type": "date"}, "forgetting": None}
-        query["round"] = job.round or {"$in": [0, None]}
+        query["round"] = job.round
         fields: Document = {
             "status": JobStatus.RUNNING.value,
             "open": True,

@@ -65,7 +65,6 @@ class KeptLedgers(Aggregate):
         await self._jobs.update_one(one_job(job_key) | {"open": True}, change)
 
     async def find_unredacted(self, before: datetime, *, limit: int) -> list[KeptJob]:
-        """Up to `limit` jobs that ended before `before` and are not redacted, the earliest first."""
         return await self._find("personal_since", before, limit)
 
     async def note_redacted(self, kept: KeptJob, redacted_to: int) -> bool:
@@ -78,7 +77,6 @@ class KeptLedgers(Aggregate):
         return noted.matched_count == 1
 
     async def find_old(self, before: datetime, *, limit: int) -> list[KeptJob]:
-        """Up to `limit` jobs that ended before `before` and still have batches, the earliest first."""
         return await self._find("ledger_since", before, limit)
 
     async def begin_forgetting(self, kept: KeptJob, *, duplicates: int) -> bool:

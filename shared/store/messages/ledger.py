@@ -43,8 +43,6 @@ _COUNTED: Document = {
 
 
 class MessageSums(Aggregate):
-    """Reads `batches`, `tallies`, and the field `tally` of jobs."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._jobs = database["jobs"]
         self._batches = database["batches"].with_options(read_concern=ReadConcern("snapshot"))
@@ -79,7 +77,6 @@ class MessageSums(Aggregate):
         return sum((await self.count_unsent_of(job_keys)).values())
 
     async def count_unsent_of(self, job_keys: Sequence[str]) -> dict[str, int]:
-        """The number of uncalled messages of each job. Callbacks only move called ones."""
         if not job_keys:
             return {}
         states = [{"$ifNull": [f"$tally.{state}", 0]} for state in counted_states()]
@@ -112,7 +109,6 @@ def beginning_with(prefix: str) -> Document:
 
 
 def flatten_tally(tally: Mapping[str, Any], path: str = "") -> dict[str, int]:
-    """The counts of a stored tally, by their full names."""
     counts: dict[str, int] = {}
     for name, value in tally.items():
         if isinstance(value, dict):
@@ -161,16 +157,12 @@ class WritingSession:
 
 
 class WriteResult(Enum):
-    """The outcome of a write."""
-
     DONE = "done"
     STALE = "stale"  # an entry has changed since it was read: nothing was written
     LOST = "lost"  # another worker owns the batch: nothing was written
 
 
 class _NotWritten(Exception):
-    """Aborts a transaction."""
-
     def __init__(self, result: WriteResult) -> None:
         super().__init__(result)
         self.result = result
@@ -292,7 +284,6 @@ class MessageLedger(Aggregate):
     async def _change(
         self, changes: Sequence[EntryChange], events: Sequence[Document], session: AsyncClientSession
     ) -> None:
-        """Raises `_NotWritten` if an entry has changed since it was read."""
         fresh = [_codec.document(change.after) for change in changes if change.before is None]
         known = [(change.before, change.after) for change in changes if change.before is not None]
         if fresh:
@@ -308,7 +299,6 @@ class MessageLedger(Aggregate):
             await self._database[OUTBOX].insert_many(events, session=session)
 
     async def _replace(self, known: Sequence[tuple[Message, Message]], session: AsyncClientSession) -> None:
-        """Raises `_NotWritten` if an entry has changed since it was read."""
         ids = [before.id for before, _ in known]
         is_as_read = {"$eq": ["$v", of_same_place(ids, [before.v for before, _ in known])]}
         after = of_same_place(ids, [_codec.document(after) for _, after in known])

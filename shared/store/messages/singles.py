@@ -19,8 +19,6 @@ from shared.store.documents import Aggregate, Codec, Document, insert_new, make,
 
 
 class SingleContents(Aggregate):
-    """The collection `single_contents`. All raise `Unavailable`."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._contents = database["single_contents"]
 
@@ -86,7 +84,6 @@ class SingleMessages(Aggregate):
         await make(self._leases)
 
     async def add(self, messages: Sequence[Message]) -> set[str]:
-        """Store messages; returns the ids of existing ones, which stay as they are."""
         positions = await insert_new(self._messages, [_codec.document(message) for message in messages])
         return {messages[position].id for position in positions}
 
@@ -96,7 +93,6 @@ class SingleMessages(Aggregate):
         return [_codec.value(document) for document in await found.to_list()]
 
     async def has_pending(self, credential_id: str, *, app_id: str = "") -> bool:
-        """Whether messages of the credential are pending; of this app, if given."""
         query = {_CREDENTIAL: credential_id} | ({"app_id": app_id} if app_id else {})
         return await self._messages.find_one(query, {"_id": 1}) is not None
 
@@ -130,11 +126,9 @@ class SingleMessages(Aggregate):
         return _leases.value(document)
 
     async def get_lease(self, credential_id: str) -> SendLease | None:
-        """The lease; `None` if no process ever wanted it."""
         return _leases.maybe(await self._leases.find_one({"_id": credential_id}))
 
     async def take(self, lease: SendLease, *, owner: str) -> bool:
-        """Give the lease to this owner; `False` if another process was first."""
         return await self._give({"_id": lease.id, "owner": lease.owner or None}, owner)
 
     async def release(self, lease: SendLease, *, owner: str) -> bool:

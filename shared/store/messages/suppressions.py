@@ -30,8 +30,6 @@ _UNSUBSCRIBED = SuppressionCause.UNSUBSCRIBE.value
 
 
 class Suppressions(Aggregate):
-    """The `suppressions` collection."""
-
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._suppressions = database["suppressions"]
 
@@ -54,12 +52,10 @@ class Suppressions(Aggregate):
         return there | late
 
     async def _read_states(self, ids: Sequence[str]) -> dict[str, Document]:
-        """The fields that decide whether a suppression changes the stored one, by id."""
         found = await self._suppressions.find({"_id": {"$in": list(ids)}}, _STATE).to_list() if ids else []
         return {document["_id"]: document for document in found}
 
     async def add_in(self, session: AsyncClientSession, suppressions: Sequence[Suppression]) -> None:
-        """Add suppressions as `add` does, in the session's transaction."""
         changes: list[UpdateOne] = []
         for suppression in suppressions:
             document = _codec.document(suppression)
@@ -141,7 +137,6 @@ class Suppressions(Aggregate):
 
 
 def _is_stronger(suppression: Suppression, known: Mapping[str, Document]) -> bool:
-    """Whether `_strengthen` changes the stored suppression."""
     present = known[suppression.id]
     if suppression.is_bar:
         return bool(present["cause"] == _UNSUBSCRIBED)

@@ -20,23 +20,23 @@ time-outs.
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Self
 
 from shared.domain.clock.callbacks import Outcome, TopicMessage
 from shared.domain.documents import LogRange
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart
-from shared.runtime.server_settings import NO_FILES, TlsSettings
+from shared.runtime.server_settings import StreamSettings
 from shared.stream import NO_TOPICS, Lane, LateRecords, TopicSpec, as_spec
-from shared.stream.kafka.cluster import Cluster, KafkaInspection, try_transaction
+from shared.stream.kafka.cluster import Cluster
 from shared.stream.kafka.deliveries import TopicDeliverer
 from shared.stream.kafka.lanes import Lanes
 from shared.stream.kafka.ledger import Ledger
 from shared.stream.kafka.publisher import Publisher
-from shared.stream.kafka.ranges import find_ranges, open_ranges
-from shared.stream.kafka.reader import open_reader
+from shared.stream.kafka.reader import find_ranges, open_ranges, open_reader
 from shared.stream.kafka.servers import KafkaServers
 from shared.stream.reading import Positions, RangeReader, Reader
+
+_DEFAULTS = StreamSettings()
 
 
 class KafkaStream:
@@ -47,72 +47,27 @@ class KafkaStream:
     def __init__(
         self,
         servers: KafkaServers,
+        settings: StreamSettings = _DEFAULTS,
         *,
         client_id: str = "carillon",
         lanes: int = 4,
-        ledger_topic: str = "carillon.ledger",
-        ledger_partitions: int = 64,
         push_topics: str = "",
-        replication_factor: int = 1,
-        marker_retention_days: float = 7,
-        transaction_timeout_seconds: float = 30,
-        request_timeout_seconds: float = 10,
         deliver_timeout_seconds: float | None = None,
-        compression: str = "none",
-        max_record_bytes: int = 1_000_000,
     ) -> None:
         self._servers = servers
         self._client_id = client_id
-        self._request_timeout_seconds = request_timeout_seconds
-        self._cluster = Cluster(
-            servers,
-            client_id=client_id,
-            ledger=(ledger_topic, ledger_partitions),
-            push_topics=push_topics,
-            replication_factor=replication_factor,
-            marker_retention_days=marker_retention_days,
-            timeout_seconds=request_timeout_seconds,
-        )
-        self._ledger = Ledger(servers, client_id=client_id, topic=ledger_topic, timeout_seconds=request_timeout_seconds)
-        self._lanes = Lanes(
-            servers,
-            client_id=client_id,
-            count=lanes,
-            ledger_topic=ledger_topic,
-            transaction_timeout_seconds=transaction_timeout_seconds,
-            request_timeout_seconds=request_timeout_seconds,
-            compression=compression,
-            max_record_bytes=max_record_bytes,
-        )
-        self._publisher = Publisher(
-            servers,
-            client_id=client_id,
-            timeout_seconds=request_timeout_seconds,
-            compression=compression,
-            max_record_bytes=max_record_bytes,
-        )
-        self._deliverer = TopicDeliverer(
-            servers,
-            client_id=client_id,
-            timeout_seconds=deliver_timeout_seconds or request_timeout_seconds,
-            compression=compression,
-            max_record_bytes=max_record_bytes,
-        )
-
-    @classmethod
-    def open(cls, url: str, *, tls: TlsSettings = NO_FILES, **options: object) -> Self:
-        """Open `kafka://host:port[,host:port…]` or `kafka+ssl://` (see `KafkaServers`). Raises `Invalid` if the URL
-        names no server, or the TLS files cannot be used."""
-        return cls(KafkaServers.read(url, tls), **options)  # type: ignore[arg-type]  # the constructor names them
+        self._request_timeout_seconds = settings.request_timeout_seconds
+        self._cluster = Cluster(servers, settings, client_id=client_id, push_topics=push_topics)
+        self._ledger = Ledger(servers, settings, client_id=client_id)
+        self._lanes = Lanes(servers, settings, client_id=client_id, count=lanes)
+        self._publisher = Publisher(servers, settings, client_id=client_id)
+        seconds = deliver_timeout_seconds or settings.request_timeout_seconds
+        self._deliverer = TopicDeliverer(servers, settings, client_id=client_id, timeout_seconds=seconds)
 
     @property
-    def inspection(self) -> KafkaInspection:
-        return self._cluster.inspection
-
-    async def try_transaction(self, *, ledger_topic: str, timeout_seconds: float) -> None:
-        """Begin a transaction with this time-out and an offset of the ledger, and abort it."""
-        options = self._servers.options(f"{self._client_id}-doctor")
-        await try_transaction(options, self._request_timeout_seconds, ledger_topic, timeout_seconds)
+    def inspection(self) -> Cluster:
+        """Answers the questions of the doctor."""
+        return self._cluster
 
     async def setup(self, topics: Mapping[str, int | TopicSpec]) -> None:
         await self._cluster.setup({name: as_spec(topic) for name, topic in topics.items()})

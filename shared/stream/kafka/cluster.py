@@ -5,10 +5,10 @@
 import asyncio
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 import structlog
@@ -23,8 +23,9 @@ from aiokafka.structs import TopicPartition
 from msgspec import Struct
 
 from shared.domain.errors import Unavailable
+from shared.runtime.server_settings import StreamSettings
 from shared.stream import TopicSpec
-from shared.stream.kafka.servers import STOP_SECONDS, KafkaServers, stop, translate_errors
+from shared.stream.kafka.servers import STOP_SECONDS, KafkaServers, answer_within, stop, translate_errors
 
 log = structlog.get_logger(__name__)
 MIN_INSYNC = "min.insync.replicas"
@@ -68,10 +69,7 @@ async def check_topic_retention(client: AIOKafkaClient, topics: Mapping[str, Top
     kept = {name: topic.retention for name, topic in topics.items() if topic.retention is not None}
     if not kept:
         return
-    node = client.get_random_node()
-    if node is None:
-        raise Unavailable("Kafka: no broker is known")
-    found = await describe_topics(client, node, kept, [TOPIC_RETENTION, TOPIC_SIZE, CLEANUP])
+    found = await describe_topics(client, any_node(client), kept, [TOPIC_RETENTION, TOPIC_SIZE, CLEANUP])
     for name, config in found.items():
         _check_retention(name, config, kept[name])
 
@@ -91,9 +89,7 @@ def _check_retention(name: str, config: Mapping[str, str | None], wanted: timede
 
 async def warn_of_lone_leaders(client: AIOKafkaClient, topics: Sequence[str]) -> None:
     """Log each topic with three copies or more that counts records as written once the leader alone has them."""
-    node = client.get_random_node()
-    if node is None:
-        raise Unavailable("Kafka: no broker is known")
+    node = any_node(client)
     reply = await client.send(node, MetadataRequest(list(topics), allow_auto_topic_creation=False))
     copies = {name: min(len(part[3]) for part in parts) for _, name, _, parts in reply.topics if parts}
     found = await describe_topics(client, node, copies, [MIN_INSYNC])
@@ -133,7 +129,6 @@ _END_TXN, _SINCE_4_0 = 26, 5
 
 
 def kafka_addresses(url: str) -> list[tuple[str, int]]:
-    """The hosts and ports in a URL of Kafka."""
     servers = collect_hosts(urlsplit(url).netloc.rpartition("@")[2], randomize=False)
     return [(host, port) for host, port, _ in servers]
 
@@ -142,27 +137,6 @@ def is_older_than_4_0(versions: Any) -> bool:
     """Whether a broker with this answer to `ApiVersions` may show a marker late."""
     newest = {key: highest for key, _, highest in versions.api_versions}
     return bool(newest.get(_END_TXN, 0) < _SINCE_4_0)
-
-
-async def try_transaction(
-    options: Mapping[str, Any], request_seconds: float, ledger_topic: str, timeout_seconds: float
-) -> None:
-    """Begin a transaction with an offset of the ledger, and abort it. A missing ledger is waited for."""
-    producer = AIOKafkaProducer(
-        **options,
-        transactional_id=f"carillon-doctor-{secrets.token_hex(12)}",  # two doctors with one id would fence each other
-        transaction_timeout_ms=int(timeout_seconds * 1000),
-        request_timeout_ms=int(request_seconds * 1000),
-    )
-    try:
-        with translate_errors():
-            async with asyncio.timeout(request_seconds):
-                await producer.start()
-                await producer.begin_transaction()
-                await producer.send_offsets_to_transaction({TopicPartition(ledger_topic, 0): 0}, "carillon.job.doctor")
-                await producer.abort_transaction()
-    finally:
-        await stop(producer)
 
 
 class TopicFacts(Struct, frozen=True):
@@ -176,28 +150,85 @@ class TopicFacts(Struct, frozen=True):
     settings: Mapping[str, str | None] = {}
 
 
-class KafkaInspection:
-    """Questions of the doctor to a cluster."""
+async def connect(servers: KafkaServers, *, client_id: str) -> AIOKafkaClient:
+    """Connect a client that knows the cluster. The caller sets the deadline; a cancelled call leaves nothing open."""
+    client = AIOKafkaClient(**servers.options(client_id))
+    try:
+        await client.bootstrap()
+    except KafkaConnectionError as error:
+        await close(client)
+        fault = await servers.find_fault(client_id)
+        raise KafkaConnectionError(fault or error) from error
+    except BaseException:
+        await close(client)
+        raise
+    return client
+
+
+def any_node(client: AIOKafkaClient) -> int:
+    node: int | None = client.get_random_node()
+    if node is None:
+        raise Unavailable("Kafka: no broker is known")
+    return node
+
+
+async def close(client: AIOKafkaClient | AIOKafkaAdminClient) -> None:
+    """Close a client within `STOP_SECONDS`, or give up: a broker may let it hang."""
+    with suppress(Exception):
+        async with asyncio.timeout(STOP_SECONDS):
+            await client.close()
+
+
+class Cluster:
+    """Topics and versions, read over one metadata connection."""
 
     def __init__(
         self,
-        connect: Callable[[], Awaitable[AIOKafkaClient]],
-        read_versions: Callable[[], Awaitable[Mapping[int, Any]]],
-        timeout_seconds: float,
+        servers: KafkaServers,
+        settings: StreamSettings,
+        *,
+        client_id: str,
+        push_topics: str,
     ) -> None:
-        self._connect = connect
-        self._read_versions = read_versions
-        self._timeout_seconds = timeout_seconds
+        self._servers = servers
+        self._client_id = client_id
+        self._settings = settings
+        self._push_topics = re.compile(push_topics)
+        self._timeout_seconds = settings.request_timeout_seconds
+        self._client: AIOKafkaClient | None = None
+        self._opening = asyncio.Lock()
+
+    async def setup(self, topics: Mapping[str, TopicSpec]) -> None:
+        ledger, partitions = self._settings.ledger_topic, self._settings.ledger_partitions
+        wanted = {ledger: TopicSpec(partitions), **topics}
+        present = await self._topics()
+        missing = {name: topic for name, topic in wanted.items() if name not in present}
+        if missing:
+            await self._create(missing)
+
+    async def verify(self, wanted: Mapping[str, TopicSpec]) -> None:
+        """Refuse brokers that are older than 4.0 or forget markers too early, and topics that are missing, too small
+        or forget too early. Topics that can lose acknowledged records are only logged."""
+        versions = await self._versions()
+        for node, reply in versions.items():
+            if is_older_than_4_0(reply):
+                raise Unavailable(f"Kafka: broker {node} is older than 4.0, where a marker may be late")
+        ledger, partitions = self._settings.ledger_topic, self._settings.ledger_partitions
+        topics = await self._topics()
+        _check_partitions({ledger: partitions} | {name: topic.partitions for name, topic in wanted.items()}, topics)
+        push_topics = [name for name in topics if self._push_topics.fullmatch(name)]
+        async with self._ask() as client:
+            await check_marker_retention(client, versions, days=self._settings.marker_retention_days)
+            await check_topic_retention(client, wanted)
+            await warn_of_lone_leaders(client, [ledger, *wanted, *INTERNAL_TOPICS, *push_topics])
 
     async def find_brokers(self) -> dict[int, bool]:
         """Ask each broker at its advertised address whether it is older than 4.0."""
-        return {node: is_older_than_4_0(reply) for node, reply in sorted((await self._read_versions()).items())}
+        return {node: is_older_than_4_0(reply) for node, reply in sorted((await self._versions()).items())}
 
     async def read_topics(self, pattern: str, settings: Sequence[str]) -> dict[str, TopicFacts]:
         async with self._ask() as client:
-            node = client.get_random_node()
-            if node is None:
-                raise Unavailable("Kafka: no broker is known")
+            node = any_node(client)
             reply = await client.send(node, MetadataRequest(None, allow_auto_topic_creation=False))
             present = {name: parts for _, name, _, parts in reply.topics if parts and re.fullmatch(pattern, name)}
             found = await describe_topics(client, node, present, settings) if settings else {}
@@ -217,90 +248,24 @@ class KafkaInspection:
             nodes = [broker.nodeId for broker in client.cluster.brokers()]
             return {node: await describe_broker(client, node, settings) for node in nodes}
 
-    @asynccontextmanager
-    async def _ask(self) -> AsyncIterator[AIOKafkaClient]:
-        client = await self._connect()
-        with translate_errors():
-            async with asyncio.timeout(self._timeout_seconds):
-                yield client
-
-
-class Closable(Protocol):
-    """A client of the driver whose `close` may hang."""
-
-    def close(self) -> Awaitable[None]: ...
-
-
-async def connect(servers: KafkaServers, *, client_id: str) -> AIOKafkaClient:
-    """Connect a client that knows the cluster. The caller sets the deadline; a cancelled call leaves nothing open."""
-    client = AIOKafkaClient(**servers.options(client_id))
-    try:
-        await client.bootstrap()
-    except KafkaConnectionError as error:
-        await close(client)
-        fault = await servers.find_fault(client_id)
-        raise KafkaConnectionError(fault or error) from error
-    except BaseException:
-        await close(client)
-        raise
-    return client
-
-
-async def close(client: Closable) -> None:
-    """Close a client within `STOP_SECONDS`, or give up: a broker may let it hang."""
-    with suppress(Exception):
-        async with asyncio.timeout(STOP_SECONDS):
-            await client.close()
-
-
-class Cluster:
-    """Topics and versions, read over one metadata connection."""
-
-    def __init__(
-        self,
-        servers: KafkaServers,
-        *,
-        client_id: str,
-        ledger: tuple[str, int],
-        push_topics: str,
-        replication_factor: int,
-        marker_retention_days: float,
-        timeout_seconds: float,
-    ) -> None:
-        self._servers = servers
-        self._client_id = client_id
-        self._ledger = ledger
-        self._push_topics = re.compile(push_topics)
-        self._replication_factor = replication_factor
-        self._marker_retention_days = marker_retention_days
-        self._timeout_seconds = timeout_seconds
-        self._client: AIOKafkaClient | None = None
-        self._opening = asyncio.Lock()
-
-    @property
-    def inspection(self) -> KafkaInspection:
-        return KafkaInspection(self._connect, self._versions, self._timeout_seconds)
-
-    async def setup(self, topics: Mapping[str, TopicSpec]) -> None:
-        ledger, partitions = self._ledger
-        wanted = {ledger: TopicSpec(partitions), **topics}
-        present = await self._topics()
-        missing = {name: topic for name, topic in wanted.items() if name not in present}
-        if missing:
-            await self._create(missing)
-
-    async def verify(self, wanted: Mapping[str, TopicSpec]) -> None:
-        """Refuse brokers that are older than 4.0 or forget markers too early, and topics that are missing, too small
-        or forget too early. Topics that can lose acknowledged records are only logged."""
-        versions = await self._versions()
-        for node, reply in versions.items():
-            if is_older_than_4_0(reply):
-                raise Unavailable(f"Kafka: broker {node} is older than 4.0, where a marker may be late")
-        ledger, partitions = self._ledger
-        topics = await self._topics()
-        _check_partitions({ledger: partitions} | {name: topic.partitions for name, topic in wanted.items()}, topics)
-        push_topics = [name for name in topics if self._push_topics.fullmatch(name)]
-        await self._check_durability(versions, [ledger, *wanted, *INTERNAL_TOPICS, *push_topics], wanted)
+    async def try_transaction(self, timeout_seconds: float) -> None:
+        """Begin a transaction with this time-out and an offset of the ledger, and abort it. A missing ledger is waited
+        for."""
+        producer = AIOKafkaProducer(
+            **self._servers.options(f"{self._client_id}-doctor"),
+            transactional_id=f"carillon-doctor-{secrets.token_hex(12)}",  # two of one id would fence each other
+            transaction_timeout_ms=int(timeout_seconds * 1000),
+            request_timeout_ms=int(self._timeout_seconds * 1000),
+        )
+        try:
+            async with answer_within(self._timeout_seconds):
+                await producer.start()
+                await producer.begin_transaction()
+                offsets = {TopicPartition(self._settings.ledger_topic, 0): 0}
+                await producer.send_offsets_to_transaction(offsets, "carillon.job.doctor")
+                await producer.abort_transaction()
+        finally:
+            await stop(producer)
 
     async def ping(self) -> None:
         await self._topics()
@@ -310,23 +275,13 @@ class Cluster:
         if client is not None:
             await close(client)
 
-    async def _check_durability(
-        self, nodes: Iterable[int], topics: Sequence[str], wanted: Mapping[str, TopicSpec]
-    ) -> None:
-        client = await self._connect()
-        with translate_errors():
-            async with asyncio.timeout(self._timeout_seconds):
-                await check_marker_retention(client, nodes, days=self._marker_retention_days)
-                await check_topic_retention(client, wanted)
-                await warn_of_lone_leaders(client, topics)
-
     async def _create(self, topics: Mapping[str, TopicSpec]) -> None:
         admin = AIOKafkaAdminClient(**self._servers.options(f"{self._client_id}-admin"))
         with translate_errors():
             try:
                 async with asyncio.timeout(2 * self._timeout_seconds):
                     await admin.start()
-                    copies = self._replication_factor
+                    copies = self._settings.replication_factor
                     reply = await admin.create_topics(
                         [
                             NewTopic(name, topic.partitions, copies, topic_configs=topic_configs(copies, topic))
@@ -341,28 +296,26 @@ class Cluster:
                     raise error(name)
 
     async def _versions(self) -> dict[int, Any]:
-        client = await self._connect()
-        with translate_errors():
-            async with asyncio.timeout(self._timeout_seconds):
-                await client.force_metadata_update()
-                nodes = [broker.nodeId for broker in client.cluster.brokers()]
-                replies = await asyncio.gather(*(client.send(node, ApiVersionRequest()) for node in nodes))
+        async with self._ask() as client:
+            await client.force_metadata_update()
+            nodes = [broker.nodeId for broker in client.cluster.brokers()]
+            replies = await asyncio.gather(*(client.send(node, ApiVersionRequest()) for node in nodes))
         return dict(zip(nodes, replies, strict=True))
 
     async def _topics(self) -> dict[str, int]:
-        client = await self._connect()
-        with translate_errors():
-            async with asyncio.timeout(self._timeout_seconds):
-                metadata = await client.fetch_all_metadata()
+        async with self._ask() as client:
+            metadata = await client.fetch_all_metadata()
         return {topic: len(metadata.partitions_for_topic(topic) or ()) for topic in metadata.topics()}
 
-    async def _connect(self) -> AIOKafkaClient:
+    @asynccontextmanager
+    async def _ask(self) -> AsyncIterator[AIOKafkaClient]:
         async with self._opening:
             if self._client is None:
-                with translate_errors():
-                    async with asyncio.timeout(self._timeout_seconds):
-                        self._client = await connect(self._servers, client_id=f"{self._client_id}-cluster")
-        return self._client
+                async with answer_within(self._timeout_seconds):
+                    self._client = await connect(self._servers, client_id=f"{self._client_id}-cluster")
+            client = self._client
+        async with answer_within(self._timeout_seconds):
+            yield client
 
 
 def _check_partitions(wanted: Mapping[str, int], found: Mapping[str, int]) -> None:

@@ -15,8 +15,9 @@ from msgspec import Struct
 
 from shared.domain.clock.callbacks import Outcome, TopicMessage, Undeliverable
 from shared.domain.errors import Unavailable
+from shared.runtime.server_settings import StreamSettings
 from shared.stream.kafka.producers import Producers, SharedProducer
-from shared.stream.kafka.servers import KafkaServers, translate_errors
+from shared.stream.kafka.servers import KafkaServers, answer_within
 from shared.stream.kafka.topics import Topics
 
 _BATCH_BYTES = 256 * 1024
@@ -38,7 +39,7 @@ class TopicDeliverer:
     """See `Stream.deliver`. The driver partitions as Kafka does: murmur2 of the key."""
 
     def __init__(
-        self, servers: KafkaServers, *, client_id: str, timeout_seconds: float, compression: str, max_record_bytes: int
+        self, servers: KafkaServers, settings: StreamSettings, *, client_id: str, timeout_seconds: float
     ) -> None:
         self._timeout_seconds = timeout_seconds
         self._topics = Topics(servers, client_id=f"{client_id}-deliver")
@@ -46,8 +47,8 @@ class TopicDeliverer:
             **servers.options(f"{client_id}-deliver"),
             "acks": "all",
             "request_timeout_ms": int(timeout_seconds * 1000),
-            "compression_type": None if compression == "none" else compression,
-            "max_request_size": max_record_bytes,
+            "compression_type": None if settings.compression == "none" else settings.compression,
+            "max_request_size": settings.max_record_bytes,
         }
         self._together = Producers({**options, "enable_idempotence": True, "max_batch_size": _BATCH_BYTES})
         # Every record fills a batch.
@@ -57,9 +58,8 @@ class TopicDeliverer:
         outcomes: dict[int, Outcome] = {}
         reason = Unavailable("Kafka: deliver: no answer")
         try:
-            with translate_errors():
-                async with asyncio.timeout(self._timeout_seconds):
-                    await self._deliver(messages, outcomes)
+            async with answer_within(self._timeout_seconds):
+                await self._deliver(messages, outcomes)
         except Unavailable as error:
             reason = error
             self._topics.forget(message.topic for message in messages)
@@ -95,17 +95,10 @@ def _encode_records(messages: Sequence[TopicMessage], outcomes: dict[int, Outcom
 def _record(message: TopicMessage) -> _KafkaRecord:
     if _TOPIC.fullmatch(message.topic) is None:
         raise Undeliverable(f"{message.topic[:80]!r} is no name of a topic")
-    return _KafkaRecord(
-        message.topic,
-        None if message.key is None else message.key.encode(),
-        message.body,
-        [(_text(name), value.encode()) for name, value in message.headers.items()],
-    )
-
-
-def _text(name: str) -> str:
-    name.encode()
-    return name
+    for name in message.headers:
+        name.encode()  # the driver would fail for all records together
+    headers = [(name, value.encode()) for name, value in message.headers.items()]
+    return _KafkaRecord(message.topic, None if message.key is None else message.key.encode(), message.body, headers)
 
 
 async def _send(producers: Producers, records: Records, outcomes: dict[int, Outcome]) -> dict[int, Undeliverable]:
@@ -140,13 +133,9 @@ def _outcomes(
             outcomes[place] = None
             continue
         producer.usable = False
-        if _is_refusal(error):
+        # Whether the broker answered that it did not take the batch and never will.
+        if isinstance(error, BrokerResponseError) and not error.retriable and not isinstance(error, UnknownError):
             refused[place] = Undeliverable(f"Kafka: {type(error).__name__}: {error}")
         else:
             outcomes[place] = Unavailable(f"Kafka: {error!r}")
     return refused
-
-
-def _is_refusal(error: BaseException) -> bool:
-    """Whether the broker answered that it did not take the batch and never will."""
-    return isinstance(error, BrokerResponseError) and not error.retriable and not isinstance(error, UnknownError)

@@ -12,10 +12,11 @@ from shared.domain.errors import LaneLost
 from shared.domain.jobs.batches import Batch, BatchPart
 from shared.runtime.faults import fault
 from shared.runtime.metrics import LANES
+from shared.runtime.server_settings import StreamSettings
 from shared.stream import Aborted
 from shared.stream.kafka.ledger import entry, group_of
 from shared.stream.kafka.produce import Framing, append, wait_for_all
-from shared.stream.kafka.servers import KafkaServers, stop, translate_errors
+from shared.stream.kafka.servers import KafkaServers, answer_within, stop
 
 _ABORT_SECONDS = 5.0
 
@@ -80,30 +81,19 @@ class _RecordsFailed(Exception):
 class Lanes:
     """A bounded pool of lanes. A lost lane is replaced by one with a new id."""
 
-    def __init__(
-        self,
-        servers: KafkaServers,
-        *,
-        client_id: str,
-        count: int,
-        ledger_topic: str,
-        transaction_timeout_seconds: float,
-        request_timeout_seconds: float,
-        compression: str,
-        max_record_bytes: int,
-    ) -> None:
-        self._ledger_topic = ledger_topic
-        self._produce_seconds = transaction_timeout_seconds / 2
-        self._start_seconds = request_timeout_seconds
+    def __init__(self, servers: KafkaServers, settings: StreamSettings, *, client_id: str, count: int) -> None:
+        self._ledger_topic = settings.ledger_topic
+        self._produce_seconds = settings.transaction_timeout_seconds / 2
+        self._start_seconds = settings.request_timeout_seconds
         self._options = {
             **servers.options(f"{client_id}-lane"),
-            "transaction_timeout_ms": int(transaction_timeout_seconds * 1000),
-            "request_timeout_ms": int(request_timeout_seconds * 1000),
+            "transaction_timeout_ms": int(settings.transaction_timeout_seconds * 1000),
+            "request_timeout_ms": int(settings.request_timeout_seconds * 1000),
             "acks": "all",
-            "max_request_size": max(max_record_bytes, _BATCH_BYTES) + 1024,
+            "max_request_size": max(settings.max_record_bytes, _BATCH_BYTES) + 1024,
             "retry_backoff_ms": 20,
         }
-        self._framing = Framing(min(_BATCH_BYTES, max_record_bytes), compression, transactional=True)
+        self._framing = Framing(min(_BATCH_BYTES, settings.max_record_bytes), settings.compression, transactional=True)
         self._permits = asyncio.Semaphore(count)
         self._idle: list[KafkaLane] = []
         LANES.labels("idle").set_function(lambda: len(self._idle))
@@ -120,13 +110,13 @@ class Lanes:
                 if lane.usable:
                     self._idle.append(lane)
                 else:
-                    self._end(lane)
+                    self._spawn(lane.stop())
 
     def discard(self, lane_id: str) -> None:
         """Drop an idle lane that is about to be fenced."""
         for lane in [lane for lane in self._idle if lane.id == lane_id]:
             self._idle.remove(lane)
-            self._end(lane)
+            self._spawn(lane.stop())
 
     async def fence(self, lane_id: str) -> None:
         """Abort the lane's open transaction and make every later commit of it fail."""
@@ -149,16 +139,12 @@ class Lanes:
     async def _start(self, lane_id: str) -> AIOKafkaProducer:
         producer = AIOKafkaProducer(transactional_id=lane_id, **self._options)
         try:
-            with translate_errors():
-                async with asyncio.timeout(self._start_seconds):
-                    await producer.start()
+            async with answer_within(self._start_seconds):
+                await producer.start()
         except BaseException:
             self._spawn(stop(producer))
             raise
         return producer
-
-    def _end(self, lane: KafkaLane) -> None:
-        self._spawn(lane.stop())
 
     def _spawn(self, ending: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(ending)

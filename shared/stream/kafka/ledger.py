@@ -13,8 +13,9 @@ from msgspec import Struct
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart, Receipt
 from shared.runtime.faults import fault
+from shared.runtime.server_settings import StreamSettings
 from shared.stream.kafka.cluster import close, connect
-from shared.stream.kafka.servers import KafkaServers, translate_errors
+from shared.stream.kafka.servers import KafkaServers, answer_within
 
 # The broker's limit is 4,096; one byte more kills the producer.
 _METADATA_BYTES = 4_000
@@ -22,14 +23,13 @@ _NOTHING_COMMITTED = -1
 
 
 class Marker(Struct, frozen=True, array_like=True):
-    """The marker of a transaction: the batch, the lane that sent it, and the part. A marker of the first version
-    ends after the receipt: its batch has one part."""
+    """The marker of a transaction: the batch, the lane that sent it, and the part."""
 
     batch: str
     lane: str
     receipt: Receipt
-    number: int = 1
-    next: int | None = None
+    number: int
+    next: int | None
 
 
 _decoder = msgspec.json.Decoder(Marker)
@@ -53,11 +53,11 @@ def entry(topic: str, batch: Batch, lane: str, part: BatchPart) -> dict[TopicPar
 class Ledger:
     """Reads markers over its own connection. An answer is final only for a fenced lane."""
 
-    def __init__(self, servers: KafkaServers, *, client_id: str, topic: str, timeout_seconds: float) -> None:
+    def __init__(self, servers: KafkaServers, settings: StreamSettings, *, client_id: str) -> None:
         self._servers = servers
         self._client_id = f"{client_id}-ledger"
-        self._topic = topic
-        self._timeout_seconds = timeout_seconds
+        self._topic = settings.ledger_topic
+        self._timeout_seconds = settings.request_timeout_seconds
         self._client: AIOKafkaClient | None = None
         self._lock = asyncio.Lock()
 
@@ -65,10 +65,9 @@ class Ledger:
         """The part that the batch's owner committed since its last take, or `None`. Any doubt raises `Unavailable`."""
         async with self._lock:
             try:
-                with translate_errors():
-                    async with asyncio.timeout(self._timeout_seconds):
-                        await fault("stream.marker_read")
-                        offset, marker = await self._read(batch)
+                async with answer_within(self._timeout_seconds):
+                    await fault("stream.marker_read")
+                    offset, marker = await self._read(batch)
             except BaseException:
                 await self.close()
                 raise

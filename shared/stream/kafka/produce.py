@@ -51,18 +51,18 @@ async def append(producer: AIOKafkaProducer, topic: str, records: Sequence[bytes
             await fault("stream.produce_one")
             pending.append(await producer.send_batch(batch, topic, partition=partitions[turn % len(partitions)]))
     except BaseException:
-        forget(pending)
+        for future in pending:
+            future.add_done_callback(look_at)
         raise
     return pending
 
 
 async def wait_for_all(pending: Sequence[asyncio.Future[Any]]) -> list[BaseException]:
-    """Wait for all futures; return their errors."""
     outcomes = await asyncio.gather(*pending, return_exceptions=True)
     return [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
 
 
-def forget(pending: Pending) -> None:
-    """Retrieve the errors of these futures later, so that asyncio does not log them: their call has failed."""
-    for future in pending:
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+def look_at(done: asyncio.Future[Any]) -> None:
+    """Retrieve the error, so that asyncio does not log it: the caller may not await this future any more."""
+    if not done.cancelled():
+        done.exception()

@@ -47,7 +47,6 @@ class Producers:
 
     @asynccontextmanager
     async def borrow(self) -> AsyncIterator[SharedProducer]:
-        """Borrow the current producer. Raises the driver's errors if none can be started."""
         shared = await self.take()
         try:
             yield shared

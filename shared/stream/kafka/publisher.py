@@ -8,7 +8,7 @@ in Kafka's own producers.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import structlog
@@ -20,11 +20,12 @@ from msgspec import Struct
 
 from shared.domain.errors import Unavailable
 from shared.runtime.cached import Coalescer
+from shared.runtime.server_settings import StreamSettings
 from shared.runtime.tracing import record_headers
 from shared.stream import LateRecords, check_keys
-from shared.stream.kafka.produce import Framing, Pending, append, wait_for_all
+from shared.stream.kafka.produce import Framing, Pending, append, look_at, wait_for_all
 from shared.stream.kafka.producers import Producers, SharedProducer
-from shared.stream.kafka.servers import KafkaServers, translate_errors
+from shared.stream.kafka.servers import KafkaServers, answer_within, translate_errors
 
 log = structlog.get_logger(__name__)
 _SEED, _MIX, _SHIFT = 0x9747B28C, 0x5BD1E995, 24
@@ -58,14 +59,6 @@ def partitions_of(keys: Sequence[bytes], count: int) -> list[int]:
     return places
 
 
-def places_by_partition(keys: Sequence[bytes], count: int) -> Mapping[int, Sequence[int]]:
-    """The indexes of the keys that belong to each of `count` partitions."""
-    found: defaultdict[int, list[int]] = defaultdict(list)
-    for place, number in enumerate(partitions_of(keys, count)):
-        found[number].append(place)
-    return found
-
-
 def is_well(done: asyncio.Future[Any]) -> bool:
     """Whether the brokers acknowledged the record."""
     return done.done() and not done.cancelled() and done.exception() is None
@@ -97,12 +90,6 @@ def abandon_all(handed: Iterable[asyncio.Future[Any]]) -> None:
     """Cancel these futures, because the rest of their call failed."""
     for future in handed:
         future.cancel()
-
-
-def look_at(done: asyncio.Future[Any]) -> None:
-    """Retrieve the error, so that asyncio does not log it: the caller may not await this future any more."""
-    if not done.cancelled():
-        done.exception()
 
 
 BATCH_BYTES = 256 * 1024
@@ -148,59 +135,21 @@ class PartitionLine:
         return done
 
     async def _append_all(self, waiting: Sequence[Records]) -> Sequence[None]:
-        with translate_errors():
-            async with asyncio.timeout(2 * self._timeout_seconds), self._producers.borrow() as shared:
-                handed = await self._hand_over_all(shared.producer, [record for those in waiting for record in those])
-                if failures := await wait_for_all(handed):
-                    raise Unavailable(f"Kafka: {failures[0]!r}")
+        async with answer_within(2 * self._timeout_seconds), self._producers.borrow() as shared:
+            handed = await self._hand_over_all(shared.producer, [record for those in waiting for record in those])
+            if failures := await wait_for_all(handed):
+                raise Unavailable(f"Kafka: {failures[0]!r}")
         return [None] * len(waiting)
 
     async def _hand_over_all(self, producer: AIOKafkaProducer, records: Records) -> Pending:
         handed: Pending = []
         try:
             for batch in _batches(producer, records):
-                sent = await self.hand_over(producer, batch)
-                handed.append(sent)
+                handed.append(await self.hand_over(producer, batch))
         except BaseException:
             abandon_all(handed)
             raise
         return handed
-
-
-class PartitionLines:
-    """The lines of all partitions that have had records."""
-
-    def __init__(self, producers: Producers, *, timeout_seconds: float) -> None:
-        self._producers = producers
-        self._timeout_seconds = timeout_seconds
-        self._lines: dict[tuple[str, int], PartitionLine] = {}
-
-    async def hand_over(
-        self, producer: AIOKafkaProducer, topic: str, records: Records, deadline: float
-    ) -> Sequence[PartOfCall]:
-        """Hand each record to the driver, or to its partition's line. Raises the driver's errors."""
-        partitions, keys = sorted(await producer.partitions_for(topic)), [key for key, _ in records]
-        parts: list[PartOfCall] = []
-        try:
-            for number, places in places_by_partition(keys, len(partitions)).items():
-                line, own = self._line(topic, partitions[number]), [records[place] for place in places]
-                is_behind = not line.is_free
-                batch = None if is_behind else _make_one_batch(producer, own)
-                if batch is None:
-                    parts.append(PartOfCall(places, line.wait_for_turn(own, deadline), is_behind))
-                else:
-                    parts.append(PartOfCall(places, await line.hand_over(producer, batch)))
-        except BaseException:
-            abandon_all(part.done for part in parts)
-            raise
-        return parts
-
-    def _line(self, topic: str, partition: int) -> PartitionLine:
-        line = self._lines.get((topic, partition))
-        if line is None:
-            line = PartitionLine(self._producers, topic, partition, timeout_seconds=self._timeout_seconds)
-            self._lines[topic, partition] = line
-        return line
 
 
 def _make_one_batch(producer: AIOKafkaProducer, records: Records) -> BatchBuilder | None:
@@ -245,20 +194,46 @@ T = TypeVar("T")
 _Handed = tuple[SharedProducer, Sequence[PartOfCall]]
 
 
-class KeyedAppends:
-    """Appends records by their keys with the current producer."""
+class Publisher:
+    """An idempotent producer for all calls, opened at the first use and again after a failure.
 
-    def __init__(self, producers: Producers, *, timeout_seconds: float) -> None:
-        self._producers = producers
-        self._timeout_seconds = timeout_seconds
-        self._lines = PartitionLines(producers, timeout_seconds=timeout_seconds)
+    It has one request per partition on its way and numbers its records. So a record that it sends again keeps its
+    place: none comes twice or overtakes another.
+    """
+
+    def __init__(self, servers: KafkaServers, settings: StreamSettings, *, client_id: str) -> None:
+        options = {
+            **servers.options(f"{client_id}-publish"),
+            "enable_idempotence": True,
+            "request_timeout_ms": int(settings.request_timeout_seconds * 1000),
+            "compression_type": None if settings.compression == "none" else settings.compression,
+            "max_batch_size": BATCH_BYTES,
+            "max_request_size": max(settings.max_record_bytes, 2 * BATCH_BYTES),
+        }
+        self._producers = Producers(options)
+        self._framing = Framing(BATCH_BYTES, settings.compression, transactional=False)
+        self._timeout_seconds = settings.request_timeout_seconds
+        self._lines: dict[tuple[str, int], PartitionLine] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._turn = asyncio.Lock()
         self._handing: set[asyncio.Task[_Handed]] = set()
 
+    async def publish(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes] | None) -> None:
+        if keys is None:
+            async with answer_within(2 * self._timeout_seconds), self._producers.borrow() as shared:
+                pending = await append(shared.producer, topic, values, self._framing)
+                if failures := await wait_for_all(pending):
+                    raise Unavailable(f"Kafka: {failures[0]!r}")
+            return
+        seconds = 2 * self._timeout_seconds
+        late = await self.append(topic, values, keys, patience_seconds=seconds, seconds=seconds)
+        await asyncio.gather(*(records.done for records in late))
+
     async def append(
-        self, topic: str, records: Records, *, patience_seconds: float, seconds: float
+        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes], *, patience_seconds: float, seconds: float
     ) -> Sequence[LateRecords]:
+        check_keys(values, keys)
+        records = list(zip(keys, values, strict=True))
         clock = asyncio.get_running_loop().time
         until, deadline = clock() + patience_seconds, clock() + seconds
         if self._producers.is_open and not self._handing:
@@ -285,6 +260,9 @@ class KeyedAppends:
             else:
                 _ = self._keep(self._wait_for_late(awaited, shared))
         return [LateRecords(part.places, translate(part.done)) for part in parts if not is_well(part.done)]
+
+    async def close(self) -> None:
+        await self._producers.close()
 
     async def _hand_over_in_turn(self, topic: str, records: Records, deadline: float) -> _Handed:
         """Hand over when a producer is open, after the calls that waited before."""
@@ -317,65 +295,44 @@ class KeyedAppends:
         return task
 
     async def _hand_over(self, topic: str, records: Records, deadline: float) -> _Handed:
-        with translate_errors():
-            async with asyncio.timeout(2 * self._timeout_seconds):
-                shared = await self._producers.take()
-                try:
-                    return shared, await self._lines.hand_over(shared.producer, topic, records, deadline)
-                except BaseException:
-                    self._producers.give_back(shared, usable=False)
-                    raise
+        async with answer_within(2 * self._timeout_seconds):
+            shared = await self._producers.take()
+            try:
+                return shared, await self._divide(shared.producer, topic, records, deadline)
+            except BaseException:
+                self._producers.give_back(shared, usable=False)
+                raise
+
+    async def _divide(
+        self, producer: AIOKafkaProducer, topic: str, records: Records, deadline: float
+    ) -> Sequence[PartOfCall]:
+        """Hand each record to the driver, or to its partition's line. Raises the driver's errors."""
+        partitions = sorted(await producer.partitions_for(topic))
+        by_partition: defaultdict[int, list[int]] = defaultdict(list)
+        for place, number in enumerate(partitions_of([key for key, _ in records], len(partitions))):
+            by_partition[number].append(place)
+        parts: list[PartOfCall] = []
+        try:
+            for number, places in by_partition.items():
+                line, own = self._line(topic, partitions[number]), [records[place] for place in places]
+                is_behind = not line.is_free
+                batch = None if is_behind else _make_one_batch(producer, own)
+                if batch is None:
+                    parts.append(PartOfCall(places, line.wait_for_turn(own, deadline), is_behind))
+                else:
+                    parts.append(PartOfCall(places, await line.hand_over(producer, batch)))
+        except BaseException:
+            abandon_all(part.done for part in parts)
+            raise
+        return parts
+
+    def _line(self, topic: str, partition: int) -> PartitionLine:
+        line = self._lines.get((topic, partition))
+        if line is None:
+            line = PartitionLine(self._producers, topic, partition, timeout_seconds=self._timeout_seconds)
+            self._lines[topic, partition] = line
+        return line
 
 
 def _first_in_line(parts: Sequence[PartOfCall]) -> list[asyncio.Future[Any]]:
     return [part.done for part in parts if not part.is_behind]
-
-
-class Publisher:
-    """An idempotent producer for all calls, opened at the first use and again after a failure.
-
-    It has one request per partition on its way and numbers its records. So a record that it sends again keeps its
-    place: none comes twice or overtakes another.
-    """
-
-    def __init__(
-        self, servers: KafkaServers, *, client_id: str, timeout_seconds: float, compression: str, max_record_bytes: int
-    ) -> None:
-        options = {
-            **servers.options(f"{client_id}-publish"),
-            "enable_idempotence": True,
-            "request_timeout_ms": int(timeout_seconds * 1000),
-            "compression_type": None if compression == "none" else compression,
-            "max_batch_size": BATCH_BYTES,
-            "max_request_size": max(max_record_bytes, 2 * BATCH_BYTES),
-        }
-        self._producers = Producers(options)
-        self._keyed = KeyedAppends(self._producers, timeout_seconds=timeout_seconds)
-        self._framing = Framing(BATCH_BYTES, compression, transactional=False)
-        self._timeout_seconds = timeout_seconds
-
-    async def publish(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes] | None) -> None:
-        if keys is None:
-            await self._append_anywhere(topic, values)
-            return
-        seconds = 2 * self._timeout_seconds
-        late = await self.append(topic, values, keys, patience_seconds=seconds, seconds=seconds)
-        await asyncio.gather(*(records.done for records in late))
-
-    async def append(
-        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes], *, patience_seconds: float, seconds: float
-    ) -> Sequence[LateRecords]:
-        check_keys(values, keys)
-        records = list(zip(keys, values, strict=True))
-        return await self._keyed.append(topic, records, patience_seconds=patience_seconds, seconds=seconds)
-
-    async def close(self) -> None:
-        """End the producer; the next publish opens another."""
-        await self._producers.close()
-
-    async def _append_anywhere(self, topic: str, values: Sequence[bytes]) -> None:
-        with translate_errors():
-            async with asyncio.timeout(2 * self._timeout_seconds), self._producers.borrow() as shared:
-                pending = await append(shared.producer, topic, values, self._framing)
-                if failures := await wait_for_all(pending):
-                    raise Unavailable(f"Kafka: {failures[0]!r}")

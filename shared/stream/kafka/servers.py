@@ -3,13 +3,13 @@ deadlines, translated errors and bounded ends.
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.conn import collect_hosts, create_conn
 from aiokafka.errors import KafkaConnectionError, KafkaError
@@ -24,12 +24,6 @@ STOP_SECONDS = 3.0
 _PATIENCE_SECONDS = 0.1
 
 
-class Stoppable(Protocol):
-    """A client of the driver whose `stop` may hang."""
-
-    def stop(self) -> Awaitable[None]: ...
-
-
 @contextmanager
 def translate_errors() -> Iterator[None]:
     """Raise `Unavailable` for errors of Kafka, the network and time-outs."""
@@ -39,7 +33,15 @@ def translate_errors() -> Iterator[None]:
         raise Unavailable(f"Kafka: {type(error).__name__}: {error}") from error
 
 
-async def stop(client: Stoppable) -> None:
+@asynccontextmanager
+async def answer_within(seconds: float) -> AsyncIterator[None]:
+    """Raise `Unavailable` for errors of Kafka and the network, and after `seconds`."""
+    with translate_errors():
+        async with asyncio.timeout(seconds):
+            yield
+
+
+async def stop(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
     """Stop a client within `STOP_SECONDS`, or abandon it: a broker may let it hang."""
     with suppress(Exception):
         async with asyncio.timeout(STOP_SECONDS):
@@ -99,7 +101,8 @@ class KafkaServers(Struct, frozen=True):
         encrypted = parts.scheme == "kafka+ssl"
         security = _login(login, options)
         protocol = f"{'SASL_' if security else ''}{('SSL' if encrypted else 'PLAINTEXT')}"
-        context = {"ssl_context": client_context(_trust(tls, options))} if encrypted else {}
+        files = {name: options[name] for name in _FILES & options.keys()}
+        context = {"ssl_context": client_context(replace(NO_FILES, **files) if files else tls)} if encrypted else {}
         return cls(addresses, {"security_protocol": protocol, **security, **context})
 
     def options(self, client_id: str) -> dict[str, Any]:
@@ -118,13 +121,6 @@ class KafkaServers(Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"KafkaServers({self.addresses})"
-
-
-def _trust(tls: TlsSettings, options: Mapping[str, str]) -> TlsSettings:
-    files = {name: options[name] for name in _FILES & options.keys()}
-    if not files:
-        return tls
-    return replace(NO_FILES, **files)
 
 
 def _login(login: str, options: Mapping[str, str]) -> dict[str, Any]:
@@ -154,7 +150,6 @@ class TokenFile(AbstractTokenProvider):
         self._path = Path(path)
 
     async def token(self) -> str:
-        """Read the token. Raises the driver's connection error if there is none."""
         try:
             return (await asyncio.to_thread(self._path.read_text, "ascii")).strip()
         except (OSError, ValueError) as error:

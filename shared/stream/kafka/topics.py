@@ -27,18 +27,15 @@ from aiokafka.protocol.types import (
 from aiokafka.structs import TopicPartition
 
 from shared.domain.clock.callbacks import Undeliverable
-from shared.domain.errors import Unavailable
-from shared.stream.kafka.cluster import close, connect
+from shared.stream.kafka.cluster import any_node, close, connect
 from shared.stream.kafka.servers import KafkaServers
 
 
 def name_of(partition: TopicPartition) -> str:
-    """The name of a partition."""
     return f"{partition.topic}/{partition.partition}"
 
 
 def partition_of(name: str) -> TopicPartition:
-    """The partition of a name."""
     topic, _, number = name.rpartition("/")
     return TopicPartition(topic, int(number))
 
@@ -121,10 +118,7 @@ class _TopicIdsRequest(Request[_TopicIdsRequestStruct]):
 
 async def topic_ids(client: AIOKafkaClient, topics: Iterable[str]) -> dict[str, str]:
     """The ids of the existing topics among these. The caller sets the deadline; raises the driver's errors."""
-    node = client.get_random_node()
-    if node is None:
-        raise Unavailable("Kafka: no broker is known")
-    reply = await client.send(node, _TopicIdsRequest(topics))
+    reply = await client.send(any_node(client), _TopicIdsRequest(topics))
     return {topic[1]: str(topic[2]) for topic in reply.topics if topic[2] != _NO_ID}
 
 
@@ -176,10 +170,7 @@ class Topics:
     async def _ask(self, names: list[str]) -> dict[str, Undeliverable]:
         if self._client is None:
             self._client = await connect(self._servers, client_id=self._client_id)
-        node = self._client.get_random_node()
-        if node is None:
-            raise Unavailable("Kafka: no broker is known")
-        reply = await self._client.send(node, MetadataRequest(names, allow_auto_topic_creation=False))
+        reply = await self._client.send(any_node(self._client), MetadataRequest(names, allow_auto_topic_creation=False))
         verdicts = {topic[1]: _verdict(topic[1], topic[0]) for topic in reply.topics}
         self._remember(name for name in names if verdicts.get(name) is None)
         return {name: verdict for name, verdict in verdicts.items() if verdict is not None}

@@ -46,7 +46,8 @@ async def add_dead_letters(store: Store, namespace: str, now: datetime) -> str:
     """Those that are to be looked at: the id of the first."""
     letters = [
         DeadLetter(
-            id=next_id(), namespace=namespace, key=key, schedule_id=schedule_id(namespace, key), generation="1",
+            id=(id := next_id()), death=id,
+            namespace=namespace, key=key, schedule_id=schedule_id(namespace, key), generation="1",
             due=now - timedelta(minutes=ago + 42), died_at=now - timedelta(minutes=ago), attempts=attempts,
             error=error,
         )

@@ -2,8 +2,6 @@
 
 import itertools
 import signal
-from collections.abc import Sequence
-from pathlib import Path
 from random import Random
 
 from tests.e2e.house import House, Process
@@ -12,12 +10,10 @@ SERVICES = ("worker", "worker", "scheduler", "scheduler")
 
 
 class Fleet:
-    """Workers and schedulers that run, by the number of their place. `trees` are the versions that take turns, `None`
-    for this one."""
+    """Workers and schedulers that run, by the number of their place."""
 
-    def __init__(self, house: House, trees: Sequence[Path | None] = (None,)) -> None:
+    def __init__(self, house: House) -> None:
         self._house = house
-        self._trees = itertools.cycle(trees)
         self._places: dict[int, tuple[str, Process]] = {}
         self._numbers = itertools.count()
 
@@ -68,4 +64,4 @@ class Fleet:
 
     async def _spawn(self, service: str) -> None:
         # Nobody waits until it is ready: the servers that it needs may be away.
-        self._places[next(self._numbers)] = (service, await self._house.spawn(service, next(self._trees)))
+        self._places[next(self._numbers)] = (service, await self._house.spawn(service))

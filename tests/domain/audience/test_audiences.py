@@ -13,9 +13,7 @@ from shared.domain.audience.audiences import (
     Condition,
     conditions,
     table_name,
-    zone_condition,
 )
-from shared.domain.audience.zones import REST, texts
 from shared.domain.errors import Invalid
 from shared.domain.push.records import APNS, GCM, topic_name, topic_pattern
 
@@ -151,13 +149,6 @@ def test_a_filter_by_a_locale_means_withdrawn_codes_of_its_language_too(value: s
         values,
         ("IN",),
     ]
-
-
-def test_the_rows_of_a_zone_have_one_of_its_texts_and_those_of_the_rest_none_of_any() -> None:
-    assert zone_condition("") == ()
-    assert zone_condition("+0000") == (Condition("tz", ("+0000", "-0000"), negated=False, field="localized"),)
-    [rest] = zone_condition(REST)
-    assert (rest.column, rest.values, rest.negated, rest.or_null) == ("tz", texts(REST), True, True)
 
 
 def test_everybody_lies_behind_the_beginning() -> None:

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from shared.domain.clock.occurrences import (
     HELD_BACK,
     SHARDS,
-    Occurrence,
     OccurrenceKind,
     Owner,
     handed_over,
@@ -57,10 +56,6 @@ def test_a_fresh_entry_has_no_past_and_the_size_of_its_message() -> None:
     for entry in (once("a", "g", NOON, accepted_at=NOON), series("a", "g", NOON, accepted_at=NOON)):
         assert (entry.token, entry.attempts, entry.claims, entry.begun, entry.runs, entry.size) == ("", 0, 0, 0, 0, 0)
         assert (entry.fires_at, entry.visible_at) == (NOON, NOON)
-    # Documents of an earlier version have no size.
-    assert Occurrence(
-        id="i", owner="a", generation="g", due=NOON, fires_at=NOON, visible_at=NOON, accepted_at=NOON, shard=0
-    ) == replace(once("a", "g", NOON, accepted_at=NOON), id="i", shard=0)
 
 
 def test_a_copy_of_a_series_instant_is_as_large_as_the_series() -> None:

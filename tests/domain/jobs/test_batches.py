@@ -93,8 +93,6 @@ def test_recipients_are_all_but_the_users_without_a_device() -> None:
         (replace(TABLE, parts=1, next=4, receipt=Receipt(sent=5_000)), 1),  # it has grown: there is more, unread
         (replace(TABLE, size=0), 0),
         (FILE, 4),
-        (replace(FILE, size=2), 2),  # a zone's share of its lines
-        (replace(FILE, size=0), 4),  # nobody has read yet which of them belong to the zone
         (replace(FILE, parts=1, next=2, receipt=Receipt(sent=7)), 2),  # two users had seven devices
     ],
 )

@@ -52,8 +52,6 @@ def test_the_job_of_a_zone_has_one_id_in_every_release() -> None:
     # Whoever completes a group must make the jobs that are there already, and no others.
     group = a_group()
     assert zone_job_id(group, "+0100") == str(uuid.uuid5(uuid.UUID(GROUP_ID), "x/+0100"))
-    first_version = a_group(incarnation="")
-    assert zone_job_id(first_version, "+0100") == str(uuid.uuid5(uuid.UUID(GROUP_ID), "+0100"))
 
 
 def test_the_last_job_speaks_for_all() -> None:

@@ -188,7 +188,7 @@ def test_a_start_is_rounded_up_to_a_millisecond(starts_at: int) -> None:
 def test_a_fresh_job_runs_at_once_and_nothing_happened_to_it() -> None:
     fresh = Job(id="j", app_id="a", app_name="a", service=APNS, template_names=(), created_by="me", group_id="g")
     assert (fresh.status, fresh.open, fresh.unplanned, fresh.ended) == (RUNNING, True, True, False)
-    assert (fresh.control_group, fresh.forgiven, fresh.localized, fresh.divided) == (0.0, 0, False, False)
+    assert (fresh.control_group, fresh.forgiven, fresh.localized) == (0.0, 0, False)
     assert {fresh.expires_at, fresh.starts_at, fresh.created_at, fresh.updated_at, fresh.completed_at} == {0}
     assert fresh.counts_unknown
 
@@ -211,7 +211,6 @@ def test_its_standing_is_all_of_a_job_that_decides_about_its_batches() -> None:
 
 
 def test_jobs_that_have_one_id_have_different_keys() -> None:
-    # Jobs of the first version have no incarnation, and their key was the id.
     job = a_job(RUNNING, 0, None)
     assert (job.key, replace(job, incarnation="x").key) == ("j", "j.x")
     assert [split_key(key) for key in ("j", "j.x")] == [("j", ""), ("j", "x")]
@@ -221,15 +220,6 @@ def test_all_zones_of_a_group_share_the_cuts_of_its_file() -> None:
     job = replace(a_job(RUNNING, 0, None), incarnation="x")
     assert job.file_plan_id == job.key
     assert {replace(job, id=zone, zone=zone).file_plan_id for zone in ("+0100", "rest")} == {"g.x"}
-
-
-@pytest.mark.parametrize(
-    ("zone", "offsets", "divided"), [("+0100", ("+0100",), True), ("+0100", (), False), ("", ("+0100",), False)]
-)
-def test_what_is_divided_are_zones_but_not_those_of_a_group_that_an_earlier_version_made(
-    zone: str, offsets: tuple[str, ...], divided: bool
-) -> None:
-    assert replace(a_job(RUNNING, 0, None), zone=zone, offsets=offsets).divided is divided
 
 
 def test_all_is_decided_about_who_got_it_and_who_did_not() -> None:

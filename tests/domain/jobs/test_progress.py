@@ -59,8 +59,8 @@ def test_a_batch_of_messages_under_way_is_measured_from_its_beginning_or_from_an
 
 def test_a_batch_that_does_not_tell_when_it_was_taken_counts_from_when_it_was_settled() -> None:
     never_taken = Settled(Receipt(failed=10), taken_at=None, changed_at=NOW - timedelta(seconds=5))
-    of_an_earlier_version = Settled(Receipt(sent=90), taken_at=None, changed_at=None)
-    assert progress([never_taken, of_an_earlier_version], Totals(), planned=True, now=NOW).rate == 2
+    never_changed = Settled(Receipt(sent=90), taken_at=None, changed_at=None)
+    assert progress([never_taken, never_changed], Totals(), planned=True, now=NOW).rate == 2
 
 
 def test_the_last_recipient_has_an_end_too() -> None:
@@ -75,20 +75,6 @@ def test_nothing_is_guessed_before_the_plan_has_its_end_or_while_nothing_moves()
     assert progress(batches, totals, planned=False, now=NOW).ends_at is None
     assert progress(batches, totals, planned=True, now=NOW + WINDOW) == Progress()
     assert progress([], Totals(), planned=True, now=NOW) == Progress()
-
-
-def test_batches_of_unknown_size_are_taken_to_be_like_the_settled_ones() -> None:
-    """As those of a zone in a file, whose users are told apart when they are read."""
-    meter = Meter(NOW)
-    for batch in (settled(9, Receipt(sent=300)), settled(0, Receipt(sent=200))):
-        meter.add(batch)
-    totals = Totals(batches=10, settled=2, planned=500, sent=500)
-    assert meter.progress(totals, planned=True, sized=False).ends_at == NOW + timedelta(seconds=8 * 250 / 50)
-    assert meter.progress(totals, planned=True, sized=True).ends_at is None
-    one = Totals(batches=3, settled=1, planned=500, sent=500)
-    assert meter.progress(one, planned=True, sized=False).ends_at == NOW + timedelta(seconds=2 * 500 / 50)
-    none = Totals(batches=3)  # they were summed before the batches were read
-    assert meter.progress(none, planned=True, sized=False).ends_at is None
 
 
 def test_a_job_that_is_done_ends_nowhere() -> None:

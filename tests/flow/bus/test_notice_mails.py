@@ -10,7 +10,7 @@ from shared.domain.errors import Unavailable
 from shared.domain.jobs.mails import Mailing
 from shared.flow.bus.outbox import NoticeMails
 from shared.flow.bus.upkeep import BusRetention
-from shared.runtime.settings import BusSettings
+from shared.runtime.bus_settings import BusSettings
 from shared.store import Store
 from tests.flow.bus.test_retention import Later
 from tests.providers.sinks import SmtpSink, smtp

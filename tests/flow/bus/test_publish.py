@@ -14,7 +14,7 @@ from shared.domain.errors import Forbidden, Unavailable
 from shared.domain.instants import ms
 from shared.flow.bus.topics import EventPublisher, TopicFlow
 from shared.flow.time import DatabaseTime
-from shared.runtime.settings import BusSettings
+from shared.runtime.bus_settings import BusSettings
 from shared.store import Store
 from shared.stream import LateRecords, Stream
 from tests.store.bus.made_subscriptions import no_log

@@ -10,7 +10,7 @@ from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatu
 from shared.flow.bus import upkeep
 from shared.flow.bus.upkeep import BusRetention
 from shared.flow.time import DatabaseTime
-from shared.runtime.settings import BusSettings
+from shared.runtime.bus_settings import BusSettings
 from shared.store import Store
 from shared.store.bus import queues
 from shared.store.bus.cuts import delivery_codec

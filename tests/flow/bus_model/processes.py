@@ -13,8 +13,9 @@ from services.worker.service import Workers
 from shared.broker.memory import MemoryBroker
 from shared.flow.time import DatabaseTime
 from shared.providers.mail import Mail
+from shared.runtime.bus_settings import BusSettings
 from shared.runtime.lifecycle import Component
-from shared.runtime.settings import BusSettings, SchedulerSettings, Settings
+from shared.runtime.settings import SchedulerSettings, Settings
 from shared.secrets import KeyRing
 from tests.flow.bus_model.event_log import PARTITIONS, EventLog, EventLogStream
 from tests.flow.bus_model.receivers import CALL_SECONDS, ModelOutgoing, ReceiverCalls

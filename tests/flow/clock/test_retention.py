@@ -34,7 +34,7 @@ def letter(now: datetime) -> DeadLetter:
     schedule = past_schedule()
     [due] = schedule.definition.instants
     return DeadLetter(
-        id="m", namespace="ns", key="a", schedule_id=schedule.id, generation=schedule.generation, due=due,
+        id="m", death="m", namespace="ns", key="a", schedule_id=schedule.id, generation=schedule.generation, due=due,
         died_at=now, attempts=1, error="refused",
     )  # fmt: skip
 

@@ -134,6 +134,7 @@ async def test_fired_by_hand_it_is_due_now_and_the_rest_stays(
 def letter(key: str, schedule: Schedule | None, due: datetime) -> DeadLetter:
     return DeadLetter(
         id=f"{key}/{due}",
+        death=f"{key}/{due}",
         namespace="ns",
         key=key,
         schedule_id=f"ns/{key}",

@@ -70,7 +70,8 @@ async def buried(store: Store, flow: ScheduleFlow, count: int = LETTERS, key: st
     schedule = (await accepted(flow, Wanted(NAMESPACE, key, HOURLY))).schedule
     letters = [
         DeadLetter(
-            id=f"{key}{n:03}", namespace=NAMESPACE, key=key, schedule_id=schedule.id, generation=schedule.generation,
+            id=f"{key}{n:03}", death=f"{key}{n:03}",
+            namespace=NAMESPACE, key=key, schedule_id=schedule.id, generation=schedule.generation,
             due=DIED + timedelta(seconds=n), died_at=DIED + timedelta(minutes=n // 3), attempts=3, error="404",
         )
         for n in range(count)

@@ -10,9 +10,10 @@ from shared.domain.errors import Unavailable
 from shared.flow.console.audit import ConsoleRetention
 from shared.flow.console.processes import Heartbeat, digest_settings
 from shared.flow.time import DatabaseTime
-from shared.runtime import in_hand
+from shared.runtime import readings
 from shared.runtime.health import Phase, ProcessHealth
-from shared.runtime.settings import ApiSettings, LogSettings, Settings, StoreSettings
+from shared.runtime.server_settings import StoreSettings
+from shared.runtime.settings import ApiSettings, LogSettings, Settings
 from shared.store import Store
 
 
@@ -29,7 +30,7 @@ async def test_it_tells_what_the_process_is_and_does(store: Store) -> None:
     health.add("kafka", fail)
     health.phase = Phase.SERVING
     beating = await heartbeat(store, health)
-    with in_hand.hold("push.batch", "job/1"):
+    with readings.hold("push.batch", "job/1"):
         await beating.beat()
     [told] = await store.processes.list()
     assert (told.roles, told.phase, told.failing) == (("worker", "feedback"), "serving", ("kafka",))

@@ -48,14 +48,6 @@ async def test_a_job_is_held_once_and_its_resume_forgives(store: Store, breaker:
     assert await status(store, job_id) is JobStatus.RUNNING
 
 
-async def test_a_job_of_the_first_version_is_held(store: Store, breaker: Breaker) -> None:
-    """Nothing is forgiven in its document, not even nothing."""
-    job_id = await add_failed(store)
-    await store.jobs._jobs.update_one({"_id": job_id}, {"$unset": {"forgiven": ""}})
-    assert await breaker.look(job_id) is not None
-    assert await status(store, job_id) is JobStatus.TRIPPED
-
-
 async def test_a_look_from_before_a_resume_changes_nothing(
     store: Store, breaker: Breaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.domain.jobs.events import BY_ITSELF, PAUSE, PLAN, RESUME, STOP, Doer, Event, EventState
+from shared.domain.jobs.events import BY_ITSELF, PAUSE, PLAN, RESUME, STOP, Doer, EventState
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.moves import JobFlow
@@ -52,11 +52,3 @@ async def test_what_nobody_asked_for_is_told_by_its_failure_alone(store: Store, 
     quiet = await added(store)
     await flow.stop(quiet, failure="the app is being deleted")
     assert (await found(store, quiet)).events == ()
-
-
-async def test_what_an_earlier_release_has_written_names_nobody(store: Store, flow: JobFlow) -> None:
-    job_id = await added(store)
-    await store.jobs.note_first(job_id, Event(PLAN, EventState.RUNNING, "starting", 1))
-    await store.jobs._jobs.update_one({"_id": job_id}, {"$unset": {"events.0.by": ""}})
-    await flow.pause(job_id, by=ANA)
-    assert [event.by for event in (await found(store, job_id)).events] == [None, ANA]

@@ -5,15 +5,14 @@ from typing import Any
 
 import pytest
 
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.jobs.batches import Batch, BatchStatus, Receipt, Totals
+from shared.domain.jobs.batches import BatchStatus, Receipt, Totals
 from shared.domain.jobs.jobs import JobStatus
 from shared.domain.jobs.progress import Settled
 from shared.flow.jobs.finish import Breaker, Finish
 from shared.store import Store
 from tests.clock import ManualClock
 from tests.flow.kinds import KINDS
-from tests.store.made import SIZE, a_job, add_planned
+from tests.store.made import SIZE, add_planned
 
 pytestmark = pytest.mark.native
 
@@ -109,20 +108,3 @@ async def test_sums_of_too_few_batches_are_not_written(
         lagging.setattr(store.batch_sums, "totals", earlier)
         assert await finish.job(job_id) is None
     assert await finish.job(job_id) is not None
-
-
-async def test_a_job_that_is_named_by_its_bare_id_is_closed_with_its_own_sums(store: Store, finish: Finish) -> None:
-    """As a scheduler of the first version does, which knows nothing of keys."""
-    job = a_job(incarnation="0123456789abcdef")
-    await store.jobs.add(job)
-    await store.batches.add_page([Batch(job_id=job.key, ordinal=0, range=KeyRange(0, SIZE), size=SIZE)])
-    await store.jobs.move(job.key, to=JobStatus.STOPPED, only=frozenset({JobStatus.RUNNING}), at=1)
-    queued = await store.batches.queue(job.key, 0)
-    assert queued is not None
-    taken = await store.batches.take(queued, owner="lane")
-    assert taken is not None
-    assert await finish.job(job.id) is None
-    await store.batches.settle(taken, to=BatchStatus.SENT, receipt=Receipt(sent=SIZE))
-    closed = await finish.job(job.id)
-    assert closed is not None
-    assert (closed.plan.end, closed.totals) == (1, Totals(batches=1, settled=1, planned=SIZE, sent=SIZE))

@@ -46,7 +46,7 @@ async def _disarmed() -> AsyncIterator[None]:
 
 
 def kinds_of(store: Store) -> JobKinds:
-    return JobKinds([Plain(), MessageKind(store, cast(Any, None), cast(Any, None))])
+    return JobKinds([Plain(), MessageKind(store, *cast(Any, [None] * 3))])
 
 
 def removal_of(store: Store, *, kept_days: float = 0) -> JobRemoval:

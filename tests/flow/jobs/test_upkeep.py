@@ -103,7 +103,7 @@ async def test_schedulers_together_read_each_open_job_once_a_round(store: Store,
 async def test_one_scheduler_reads_all_of_them(store: Store, schedulers: Schedulers) -> None:
     running = await add_many(store, JobStatus.RUNNING, 5) | await add_many(store, JobStatus.RUNNING)
     assert await schedulers.look(after=timedelta(0), by=[1]) == dict.fromkeys(running, 1)
-    first = a_job()  # one of the first version
+    first = a_job()  # in the first shard
     await store.jobs.add(first)
     assert await schedulers.look(after=ROUND, by=[2]) == dict.fromkeys({first.key, *running}, 1)
 

@@ -34,7 +34,7 @@ class People:
         return max(self._keys[table])
 
     async def cut(
-        self, table: str, filters: Mapping[str, str], *, zone: str = "", after: int, upto: int, size: int, batches: int
+        self, table: str, filters: Mapping[str, str], *, after: int, upto: int, size: int, batches: int
     ) -> list[Cut]:
         rows = self._between(table, after, upto)
         pages = [rows[start : start + size] for start in range(0, len(rows), size)]

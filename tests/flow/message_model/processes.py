@@ -19,7 +19,8 @@ from shared.domain.messages import pacing
 from shared.flow.time import DatabaseTime
 from shared.providers.mail import Mail
 from shared.runtime.lifecycle import Component
-from shared.runtime.settings import ProviderSettings, SchedulerSettings, Settings, WorkerSettings
+from shared.runtime.server_settings import ProviderSettings
+from shared.runtime.settings import SchedulerSettings, Settings, WorkerSettings
 from shared.secrets import KeyRing
 from tests.flow.message_model.people import People
 from tests.flow.message_model.provider import CALL_SECONDS, KIND, ModelKind, ModelProvider

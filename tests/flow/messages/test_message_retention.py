@@ -18,7 +18,7 @@ from shared.flow.time import DatabaseTime
 from shared.providers.base import Callback, CallbackNews
 from shared.runtime.clock import SystemClock
 from shared.runtime.faults import arm
-from shared.runtime.settings import ProviderSettings
+from shared.runtime.server_settings import ProviderSettings
 from shared.store import Store
 from tests.store.messages.ended_jobs import EVER, NOW, add_job, left, tell
 from tests.tiers import and_rarely

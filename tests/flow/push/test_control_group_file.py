@@ -17,7 +17,7 @@ from shared.domain.jobs.jobs import STOPPABLE, Job, JobStatus
 from shared.flow.jobs.finish import Breaker, Finish
 from shared.flow.jobs.kinds import JobKinds
 from shared.flow.push import ControlGroupFile, PushKind
-from shared.runtime.settings import StreamSettings
+from shared.runtime.server_settings import StreamSettings
 from shared.store import Store
 from shared.stream import Stream
 from tests.blobs.answers import answering, refusal
@@ -64,7 +64,7 @@ async def found(store: Store, job_id: str) -> Job:
 @asynccontextmanager
 async def refusing(code: str) -> AsyncIterator[Blobs]:
     async with answering(lambda asked: refusal(asked, 403, code)) as url:
-        blobs = S3Blobs.open("s3://bucket", endpoint_url=url, access_key="me", secret_key="tell-no-one")
+        blobs = S3Blobs("s3://bucket", endpoint_url=url, access_key="me", secret_key="tell-no-one")
         try:
             yield blobs
         finally:

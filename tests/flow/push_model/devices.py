@@ -45,7 +45,6 @@ class PushTable:
         table: str,
         filters: Mapping[str, str],
         *,
-        zone: str = "",
         after: int,
         upto: int,
         size: int,
@@ -55,9 +54,7 @@ class PushTable:
         pages = [rows[start : start + size] for start in range(0, len(rows), size)]
         return [Cut(page[-1], len(page)) for page in pages[:batches]]
 
-    async def read(
-        self, table: str, filters: Mapping[str, str], keys: KeyRange, *, zone: str = "", limit: int = _ALL
-    ) -> Devices:
+    async def read(self, table: str, filters: Mapping[str, str], keys: KeyRange, *, limit: int = _ALL) -> Devices:
         found = self._between(keys.after, keys.upto)[:limit]
         if poisoned := self.poisoned.intersection(found):
             raise PoisonedError(poisoned)

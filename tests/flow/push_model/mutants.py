@@ -148,7 +148,7 @@ MUTANTS = {
         weather=_CLICKS,
     ),
     "ignored turn": _mutant(
-        "messages of another turn are worked on", "FENCED", (Sender, "run", flaws.run_any_turn), seed=119, weather=_SLOW
+        "messages of another turn are worked on", "FENCED", (Sender, "run", flaws.run_any_turn), seed=640, weather=_SLOW
     ),
     "tried by losers": _mutant(
         "who loses a batch tries again",

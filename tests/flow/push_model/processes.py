@@ -14,14 +14,8 @@ from shared.domain.instants import EPOCH, ms
 from shared.flow.time import DatabaseTime
 from shared.providers.mail import Mail
 from shared.runtime.lifecycle import Component
-from shared.runtime.settings import (
-    FeedbackSettings,
-    MailSettings,
-    SchedulerSettings,
-    Settings,
-    StreamSettings,
-    WorkerSettings,
-)
+from shared.runtime.server_settings import MailSettings, StreamSettings
+from shared.runtime.settings import FeedbackSettings, SchedulerSettings, Settings, WorkerSettings
 from tests.flow.push_model.devices import MOST_RECORD_BYTES, PushTable, as_audience
 from tests.flow.push_model.receivers import MAIL_DOMAIN, Mailbox, Receiver
 from tests.flow.push_model.stream import ModelStream

@@ -4,7 +4,6 @@ import inspect
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from shared.broker import Broker, Delivery
@@ -110,9 +109,7 @@ class _Subscription:
         self._process.subscriptions.append(self._inner)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._process.subscriptions.remove(self._inner)
         self._inner.leave()
 

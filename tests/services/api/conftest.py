@@ -20,16 +20,16 @@ from services.wiring.servers import Servers
 from shared.audience import Audience
 from shared.blobs.files import FolderBlobs
 from shared.broker.memory import MemoryBroker
-from shared.domain.accounts.apps import App
+from shared.domain.accounts.apps import App, name_key
 from shared.flow.clock.schedules import ScheduleFlow
 from shared.flow.jobs.moves import JobFlow
 from shared.flow.time import DatabaseTime
-from shared.outgoing import OwnApi
 from shared.outgoing.client import HttpOutgoing
+from shared.outgoing.guard import OwnApi
 from shared.providers.mail import Mail
 from shared.runtime.bus_settings import BusSettings
-from shared.runtime.server_settings import Section
-from shared.runtime.settings import ApiSettings, BlobSettings, CallbackSettings, ProviderSettings, Settings
+from shared.runtime.server_settings import BlobSettings, ProviderSettings, Section
+from shared.runtime.settings import ApiSettings, CallbackSettings, Settings
 from shared.secrets import fresh_key
 from shared.store import Store
 from shared.stream.local import LocalStream
@@ -88,7 +88,7 @@ class House:
     async def app(self, name: str = "game") -> str:
         """The id of a new app; the push tables of `game` exist.
 
-        Many have one name, as apps may have that are older than the rule that names are unique.
+        Many may have one name, and so the same tables: only the first has the key by which names are unique.
         """
         now = self.clock.now_ns()
         app = App(
@@ -100,7 +100,8 @@ class House:
             updated_at=now,
         )
         document = msgspec.to_builtins(app)
-        await self.store.apps._apps.insert_one({"_id": document.pop("id")} | document)
+        key = app.id if await self.store.apps.find_holders([name]) else name_key(name)
+        await self.store.apps._apps.insert_one({"_id": document.pop("id"), "name_key": key} | document)
         return app.id
 
     async def service(self, *app_ids: str, name: str = "service") -> Client:

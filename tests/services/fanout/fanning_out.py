@@ -19,7 +19,7 @@ from shared.domain.instants import ms
 from shared.flow.bus.flushing import LogFlusher, UnwokenUpkeep
 from shared.flow.bus.topics import ReadEnds, Registry, read_log_ends
 from shared.flow.time import DatabaseTime
-from shared.runtime.settings import BusSettings
+from shared.runtime.bus_settings import BusSettings
 from shared.store import Store
 from shared.stream import Stream
 from tests.waiting import until

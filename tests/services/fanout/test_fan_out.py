@@ -29,8 +29,8 @@ from shared.flow.bus.subscriptions import Subscribing, SubscriptionQuotas
 from shared.flow.bus.topics import TopicFlow
 from shared.flow.bus.upkeep import BusRetention
 from shared.flow.time import DatabaseTime
+from shared.runtime.bus_settings import BusSettings
 from shared.runtime.metrics import BUS_EVENTS_LOST, BUS_UNREADABLE
-from shared.runtime.settings import BusSettings
 from shared.secrets import KeyRing
 from shared.store import Store
 from shared.store.bus.log import BusFlush, BusFlushes, FlushResult

@@ -2,7 +2,6 @@
 
 import asyncio
 
-import msgspec
 import pytest
 
 from shared.domain.accounts.apps import App
@@ -81,14 +80,6 @@ async def test_pages_follow_the_ids_and_meet_no_app_twice(store: Store) -> None:
     assert await store.apps.page(after="app-5", limit=1) == []
 
 
-async def store_as_before(store: Store, *apps: App) -> None:
-    """Insert apps as the version stored them that let names clash."""
-    documents = [{"_id": each.id} | msgspec.to_builtins(each) for each in apps]
-    for document in documents:
-        del document["id"]
-    await store.apps._apps.insert_many(documents)
-
-
 async def test_a_name_is_taken_once_whatever_its_case(store: Store) -> None:
     await store.apps.add(app(1, name="alpha"))
     await store.apps.add(app(2, name="beta"))
@@ -124,35 +115,6 @@ async def test_without_a_name_an_update_leaves_the_name(store: Store) -> None:
     changed = await store.apps.update("app-1", name=None, bundle_id="com.example.other", at=1)
     assert changed is not None
     assert (changed.name, changed.bundle_id) == ("alpha", "com.example.other")
-
-
-async def test_apps_that_share_a_name_already_keep_working_and_are_named(store: Store) -> None:
-    old, young, alone = app(1, name="Alpha"), app(2, name="alpha"), app(3, name="beta")
-    await store_as_before(store, young, alone, old)
-    # Nobody has run `carillon init` yet: a look at the names themselves must do.
-    for name in ("alpha", "BETA"):
-        with pytest.raises(Conflict):
-            await store.apps.add(app(4, name=name))
-    await store.setup()
-    assert await store.apps.find_clashing() == [[old, young]]
-    for name in ("alpha", "BETA"):
-        with pytest.raises(Conflict):
-            await store.apps.add(app(4, name=name))
-    changed = await store.apps.update("app-2", name="alpha", bundle_id="com.example.other", at=1)
-    assert changed is not None
-    assert (changed.name, changed.bundle_id) == ("alpha", "com.example.other")
-    assert await store.apps.update("app-2", name="gamma", bundle_id="com.example.other", at=1) is not None
-    assert await store.apps.find_clashing() == []
-
-
-async def test_a_name_that_the_former_version_changed_is_noticed(store: Store) -> None:
-    await store.apps.add(app(1, name="alpha"))
-    await store.apps._apps.update_one({"_id": "app-1"}, {"$set": {"name": "beta"}})
-    with pytest.raises(Conflict):
-        await store.apps.add(app(2, name="Beta"))
-    await store.setup()
-    with pytest.raises(Conflict):
-        await store.apps.add(app(2, name="Beta"))
 
 
 async def test_setup_may_be_repeated(store: Store) -> None:

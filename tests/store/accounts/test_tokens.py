@@ -54,8 +54,6 @@ async def test_a_rotated_token_is_found_by_both_secrets_and_by_none_before(store
 async def test_a_use_is_noted_once_however_many_processes_saw_it(store: Store) -> None:
     token = Token(id="1", name="billing", digest="d1")
     await store.tokens.add(token)
-    # A token of 0.1.0 has no such field.
-    await store._database["tokens"].update_one({"_id": "1"}, {"$unset": {"last_used_at": ""}})
     await store.tokens.note_use(token, NOON)
     await store.tokens.note_use(token, NOON + timedelta(seconds=1))
     used = await store.tokens.get("1")

@@ -151,42 +151,6 @@ async def test_a_schedule_that_is_replaced_has_its_new_labels_alone(store: Store
     assert "labels" not in (await store._database["schedules"].find_one({"_id": "ns/b"}) or {"labels": ()})
 
 
-async def test_setup_puts_labels_right_that_another_release_has_not_written(store: Store) -> None:
-    unlabelled = replace(SERIES, callback=HttpCallback(payload='{"labels":{"team":"no"}}', url="https://example.com"))
-    await store.schedules.add([labelled("a", team="billing"), labelled("b", team="old"), made("c", unlabelled)])
-    raw = store._database["schedules"]
-    await raw.update_one({"_id": "ns/a"}, {"$unset": {"labels": "", "labelled_key": ""}})
-    await raw.update_one({"_id": "ns/c"}, {"$set": {"labels": ["ns\0team:stale"], "labelled_key": "c"}})
-    assert await keys_with(store, "team:billing") == []
-    assert await keys_with(store, "team:stale") == ["c"]
-    for _ in range(2):
-        await store.schedules.setup()
-    assert await keys_with(store, "team:billing") == ["a"]
-    assert await keys_with(store, "team:old") == ["b"]
-    assert await keys_with(store, "team:stale") == await keys_with(store, "team:no") == []
-
-
-async def test_setup_copies_labels_until_it_has_run_a_week_after_its_first_time(store: Store) -> None:
-    await store.schedules.add([labelled("a", team="billing")])
-    first = {"$set": {"first_at": await store.now() - timedelta(days=8)}}
-    await store._database["meta"].update_one({"_id": "labels of schedules"}, first)
-    for found in (["a"], []):
-        forgotten = {"$unset": {"labels": "", "labelled_key": ""}}
-        await store._database["schedules"].update_one({"_id": "ns/a"}, forgotten)
-        await store.schedules.setup()
-        assert await keys_with(store, "team:billing") == found
-
-
-async def test_labels_that_another_label_could_be_taken_for_stay_and_are_not_found(store: Store) -> None:
-    labels = [{"a": "b:c"}, {"a:b": "c", "a": "d"}, {"a,b": "c"}, {"a": "b,c"}]
-    added = [made(f"k{n}", replace(SERIES, labels=each)) for n, each in enumerate(labels)]
-    await store.schedules.add(added)
-    assert await store.schedules.page("ns", labels=("a:b:c",), limit=9) == added[:1]
-    assert await store.schedules.page("ns", labels=("a:d",), limit=9) == added[1:2]
-    assert await store.schedules.page("ns", labels=("a,b:c",), limit=9) == []
-    assert await store.schedules.page("ns", labels=("a:b,c",), limit=9) == []
-
-
 async def test_an_index_finds_labels(store: Store) -> None:
     await store.schedules.add([labelled(f"k{n:04}", team=f"t{n % 100}", env="prod") for n in range(1_000)])
     field, query = _range_of("ns", "", None, ["team:t7"], "k0400")

@@ -86,16 +86,6 @@ async def test_a_list_is_of_those_with_a_failure_or_without_one(store: Store) ->
         assert await pages(store, status=JobStatus.COMPLETED, failed=failed, app_id="a") == of_a
 
 
-async def test_what_the_first_release_writes_gets_its_place(store: Store) -> None:
-    jobs = await some_jobs(store)
-    await store.jobs._jobs.update_many({}, {"$unset": {"place": ""}})
-    assert await pages(store) == []
-    assert await store.job_lists.place_missing(5) == 5
-    await store.job_lists.setup()
-    assert await store.job_lists.place_missing(5) == 0
-    assert await pages(store) == [job.id for job in jobs]
-
-
 async def test_the_overview_knows_how_many_are_open_and_which_start_next(store: Store) -> None:
     for n in (3, 1, 2):
         await store.jobs.add(a_job(status=JobStatus.SCHEDULED, starts_at=n))

@@ -164,14 +164,14 @@ async def test_open_jobs_are_not_removed(store: Store) -> None:
 
 
 async def test_keys_mean_no_other_job_that_has_the_id_by_now(store: Store) -> None:
-    earlier, of_first_version = (a_job(status=JobStatus.STOPPED, incarnation=each) for each in ("earlier", ""))
+    earlier, bare = (a_job(status=JobStatus.STOPPED, incarnation=each) for each in ("earlier", ""))
     later = replace(earlier, incarnation="later")
-    for job in (later, of_first_version):
+    for job in (later, bare):
         await store.jobs.add(job)
         await store.jobs.close(job.key, totals=Totals(), summed=Receipt(), completed_at=0)
     soon = await store.now() + timedelta(seconds=5)
-    slept = [earlier.key, of_first_version.key]
-    assert set(await store.jobs.with_ids(slept)) == {of_first_version.id}
+    slept = [earlier.key, bare.key]
+    assert set(await store.jobs.with_ids(slept)) == {bare.id}
     assert set(await store.jobs.with_ids([later.key])) == set(await store.jobs.with_ids([later.id])) == {later.id}
     await store.closed_jobs.note_batches_removed(slept)
     assert await store.closed_jobs.find_ended_before(soon, [APNS], limit=5) == [later.key]

@@ -56,14 +56,12 @@ class AccessPages(PageSet):
 
     @FormRoute("/access/tokens", page="show_access", template=_SECRET)
     async def create_token(self, visit: Visit) -> Values:
-        """Make a token, and show its secret for this one time."""
         body = {"name": visit.read_field("name"), "namespace": visit.read_field("namespace")}
         issued = await visit.send("POST", "/tokens", body=body | _read_access(visit) | _read_expiry(visit))
         return _show_secret(issued)
 
     @FormRoute("/access/tokens/{token_id:str}/rotate", page="show_access", template=_SECRET)
     async def rotate_token(self, visit: Visit) -> Values:
-        """Give a token another secret, and show it for this one time."""
         body = {"overlapSeconds": _read_count(visit, "overlap")}
         return _show_secret(await visit.send("POST", _TOKEN + "/rotate", visit.path("token_id"), body=body))
 

@@ -35,7 +35,7 @@ from shared.flow.bus.deliveries import MOST_AT_ONCE, BusDeadLetterFlow, Delivery
 
 
 class BusAttemptView(Struct, frozen=True, kw_only=True):
-    """One call of a receiver, which took so many `ms`: the `status` of its answer, or 0 and the `error`; `excerpt` is
+    """One call of a receiver, its duration in `ms`, and the `status` of its answer, or 0 and the `error`; `excerpt` is
     the beginning of the answer's body."""
 
     at: Timestamp
@@ -46,7 +46,6 @@ class BusAttemptView(Struct, frozen=True, kw_only=True):
 
 
 def attempt_view(attempt: DeliveryAttempt, *, personal: bool) -> BusAttemptView:
-    """An attempt as it is shown."""
     return BusAttemptView(
         at=format_instant(attempt.at),
         ms=attempt.ms,
@@ -78,7 +77,7 @@ class BusDeliveryView(Struct, frozen=True, kw_only=True):
 
 
 class WholeBusDeliveryView(BusDeliveryView, frozen=True, kw_only=True):
-    """A delivery with its events, as their receiver gets them: none unless they are asked for, and none for whoever may
+    """A delivery with its events, as their receiver gets them: none unless asked for, and none if the caller may
     not see personal data."""
 
     events: list[Raw]
@@ -107,7 +106,6 @@ def delivery_view(delivery: EventDelivery, key: str, *, personal: bool) -> BusDe
 def whole_delivery_view(
     delivery: EventDelivery, key: str, events: tuple[bytes, ...], *, personal: bool
 ) -> WholeBusDeliveryView:
-    """A delivery and those of its events that are told."""
     shown = asdict(delivery_view(delivery, key, personal=personal))
     return WholeBusDeliveryView(**shown, events=[Raw(event) for event in events])
 
@@ -128,8 +126,6 @@ _EVENTS = Parameter(
 
 
 class BusDeliveriesResource(Resource):
-    """The routes of deliveries."""
-
     def __init__(self, lookup: DeliveryLookup) -> None:
         self._lookup = lookup
 
@@ -160,7 +156,7 @@ class BusDeliveriesResource(Resource):
 
 
 class BusDeadLetterView(Struct, frozen=True, kw_only=True):
-    """Events that nobody has taken; `id` is their delivery's. `reason` is `attempts` where they were refused too often,
+    """Events that were not taken; `id` is their delivery's. `reason` is `attempts` where they were refused too often,
     `age` where for too long, `backlog` where too many waited: then there is no delivery, and a retry replays the events
     while the log has them; where it is not known in which log they lie, nothing `can_be_retried`.
     `first_at` is when the first of them arrived, `last_at` when the last did, where that is told. The first three and
@@ -182,7 +178,7 @@ class BusDeadLetterView(Struct, frozen=True, kw_only=True):
 
 
 class WholeBusDeadLetterView(BusDeadLetterView, frozen=True, kw_only=True):
-    """A dead letter with its events, as their receiver would have got them: none for whoever may not see personal
+    """A dead letter with its events, as their receiver would have got them: none if the caller may not see personal
     data."""
 
     events: list[Raw]
@@ -208,7 +204,6 @@ def bus_letter_view(letter: BusDeadLetter, *, personal: bool) -> BusDeadLetterVi
 
 
 def whole_bus_letter_view(letter: BusDeadLetter, *, personal: bool) -> WholeBusDeadLetterView:
-    """A dead letter and its events."""
     events = [Raw(event) for event in letter.events] if personal else []
     return WholeBusDeadLetterView(**asdict(bus_letter_view(letter, personal=personal)), events=events)
 
@@ -246,8 +241,6 @@ _filter_decoder = msgspec.json.Decoder(BusRetryFilter)
 
 
 class BusDeadLettersResource(Resource):
-    """The routes of the bus's dead letters."""
-
     def __init__(self, flow: BusDeadLetterFlow) -> None:
         self._flow = flow
 

@@ -24,12 +24,12 @@ from shared.flow.bus.subscriptions import Subscribing
 
 
 class BusHealthView(Struct, frozen=True, kw_only=True):
-    """How a receiver stands. It accepted `accepted_calls` of its `last_calls`, which are 20 at most;
+    """The health of a receiver. It accepted `accepted_calls` of its `last_calls`, which are 20 at most;
     `accepted_percent` is their share, 100 before the first. `points`, from 0 to 100, and the `failures` in a row say
     how long Carillon waits between two calls: the next one is not before `next_probe_at`, `null` if there is no pause.
 
     The following fields count events: `queued` wait, the first of them since `oldest_at`; `sent` were taken; `dead` are
-    dead letters that nobody has tried again; `lost` came into no delivery. `in_flight` deliveries with some of the
+    dead letters that were not retried; `lost` came into no delivery. `in_flight` deliveries with some of the
     queued ones are made and not settled.
     """
 
@@ -53,14 +53,12 @@ class BusHealthView(Struct, frozen=True, kw_only=True):
 
 
 class BusHealthResource(Resource):
-    """The route that tells how a subscription stands."""
-
     def __init__(self, subscribing: Subscribing, standings: QueueStandings) -> None:
         self._subscribing = subscribing
         self._standings = standings
 
     @Route(
-        "GET", BUS_SUBSCRIPTION + "/health", summary="Tell how a subscription's receiver stands, and what waits.",
+        "GET", BUS_SUBSCRIPTION + "/health", summary="Show the health of a subscription's receiver, and its backlog.",
         who=VIEW_NAMESPACE, answers={HTTPStatus.OK: BusHealthView}, problems=(HTTPStatus.NOT_FOUND,),
         parameters=(NAMESPACE,), segments=SEGMENTS,
     )  # fmt: skip
@@ -93,8 +91,8 @@ def _show(subscription: EventSubscription, standing: ReceiverStanding) -> BusHea
 
 
 class BusPressureView(Struct, frozen=True):
-    """The load of all subscriptions, at most a second ago: so many batches are `due`, so many events are `queued`, the
-    oldest of them for `oldest_seconds`, and so many records of the log are in no queue yet."""
+    """The load of all subscriptions, at most a second old: `due` batches, `queued` events, the age of the
+    oldest of them in seconds, and `log_lag` records of the log that are in no queue yet."""
 
     due: int
     queued: int
@@ -103,8 +101,6 @@ class BusPressureView(Struct, frozen=True):
 
 
 class BusPressureResource(Resource):
-    """The route that tells the pressure."""
-
     def __init__(self, pressure: BusPressure) -> None:
         self._pressure = pressure
 
@@ -118,8 +114,6 @@ class BusPressureResource(Resource):
 
 
 class BusTrialsResource(Resource):
-    """The route that tries a receiver."""
-
     def __init__(self, trials: ReceiverTrials) -> None:
         self._trials = trials
 

@@ -36,7 +36,7 @@ class ReplayBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class ReplayView(Struct, frozen=True, kw_only=True):
     """A replay. One that began by itself, as its subscription was resumed, or by the retry of a dead letter has no
-    `from`. It has `read` some of the `total` records of the log, of all topics, and brought so many `events`;
+    `from`. It has `read` some of the `total` records of the log, of all topics, and brought `events` of them;
     `lost` counts records that the log no longer had. `begins_late`: the log does not reach back to where it was to
     begin. `reason` says why it waits, or why it is over."""
 
@@ -60,7 +60,6 @@ _replay = msgspec.json.Decoder(ReplayBody)
 
 
 def read_replay_wish(content: bytes) -> ReplayWish:
-    """The replay that a body asks for. Raises `Invalid`."""
     body = decode_body(content, _replay)
     topics = () if isinstance(body.topics, UnsetType) else body.topics
     for name in topics:
@@ -79,7 +78,6 @@ def read_replay_wish(content: bytes) -> ReplayWish:
 
 
 def replay_view(replay: Replay) -> ReplayView:
-    """A replay as it is shown."""
     return ReplayView(
         number=replay.number,
         state=replay.state,
@@ -104,8 +102,6 @@ _route = partial(Route, segments=SEGMENTS, parameters=(NAMESPACE,))
 
 
 class BusReplaysResource(Resource):
-    """The routes of replays."""
-
     def __init__(self, flow: BusReplayFlow) -> None:
         self._flow = flow
 

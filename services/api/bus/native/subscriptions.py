@@ -101,7 +101,6 @@ _rotation = msgspec.json.Decoder(SecretRotationBody)
 
 
 def read_wish(content: bytes, namespace: str, key: str, *, check_url: CheckUrl, allow_http: bool) -> SubscriptionWish:
-    """The body's wish for the subscription of this key. Raises `Invalid`."""
     if KEY.fullmatch(key) is None or key in {".", ".."}:  # of a path, clients leave these out
         rule = "a key has 1 to 255 of letters, digits and - _ . ~ :, and is neither . nor .."
         raise Invalid(rule, field="key", value=key)
@@ -136,7 +135,6 @@ def _check_callback(url: str, check_url: CheckUrl, *, allow_http: bool, is_publi
 
 
 def read_filter(body: FilterBody | UnsetType) -> EventFilter | UnsetType:
-    """The filter of a body. Raises `Invalid`."""
     if isinstance(body, UnsetType):
         return UNSET
     conditions = tuple(
@@ -187,7 +185,6 @@ def subscription_view(
     personal: bool = True,
     failing_since: datetime | UnsetType | None = UNSET,
 ) -> EventSubscriptionView:
-    """The subscription as it is shown, without personal data unless `personal`."""
     return EventSubscriptionView(
         id=subscription.id,
         key=subscription.key,
@@ -215,7 +212,6 @@ def subscription_view(
 
 
 def show_filter(wanted: EventFilter) -> FilterBody:
-    """A filter as a body names it."""
     conditions = tuple(ConditionBody(each.path, each.op, msgspec.json.decode(each.value)) for each in wanted.data)
     return FilterBody(wanted.types, wanted.url_prefix, conditions)
 
@@ -231,8 +227,6 @@ _route = partial(
 
 
 class BusSubscriptionsResource(Resource):
-    """The routes of native subscriptions."""
-
     def __init__(
         self, subscribing: Subscribing, standings: QueueStandings, settings: BusSettings, *, check_url: CheckUrl
     ) -> None:

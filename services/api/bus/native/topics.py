@@ -44,7 +44,7 @@ from shared.runtime.bus_settings import BusSettings
 from shared.runtime.loops import Turns
 
 PERSON = "user"
-"""The word that stands for the namespace of another person."""
+"""The word for the namespace of another person."""
 _USER = user_namespace("")
 
 
@@ -73,7 +73,7 @@ class BusTopicBody(Struct, frozen=True, forbid_unknown_fields=True):
     owner: Annotated[
         str | UnsetType | None,
         Meta(
-            description="The namespace that publishes on it; `null` frees it for whoever publishes next. For admins.",
+            description="The namespace that publishes on it; `null` frees it for the next publisher. For admins.",
             extra_json_schema={"examples": ["token:2f1c"]},
         ),
     ] = UNSET
@@ -97,8 +97,6 @@ _decoder = msgspec.json.Decoder(BusTopicBody)
 
 
 class BusTopicsResource(Resource):
-    """The routes of topics."""
-
     def __init__(self, topics: TopicFlow) -> None:
         self._topics = topics
 
@@ -121,7 +119,7 @@ class BusTopicsResource(Resource):
 
     @Route(
         "PUT", TOPIC,
-        summary="Describe a topic, which is the caller's from now on where it was nobody's; an admin says whose it is.",
+        summary="Describe a topic, which becomes the caller's if it has no owner; an admin names the owner.",
         act="topic.replace", who=KNOWN, body=BusTopicBody,
         answers={HTTPStatus.OK: BusTopicView, HTTPStatus.CREATED: BusTopicView}, problems=(HTTPStatus.CONFLICT,),
         segments=SEGMENTS,
@@ -148,7 +146,7 @@ class BusTopicsResource(Resource):
 
     @Route(
         "DELETE", TOPIC,
-        summary="Delete a topic of the caller's that nobody else subscribes to, or as an admin any, and take it from "
+        summary="Delete a topic of the caller's without other subscribers, or as an admin any, and remove it from "
                 "every subscription.",
         act="topic.delete", who=KNOWN, answers={HTTPStatus.NO_CONTENT: None},
         problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), segments=SEGMENTS,
@@ -222,8 +220,6 @@ class PublishedItemView(Struct, frozen=True, kw_only=True):
 
 
 class BusEventsResource(Resource):
-    """The route on which events are published."""
-
     def __init__(self, topics: TopicFlow, publisher: EventPublisher, settings: BusSettings) -> None:
         self._topics = topics
         self._publisher = publisher
@@ -232,7 +228,7 @@ class BusEventsResource(Resource):
     @Route(
         "POST", TOPIC + "/events",
         summary="Publish an event, or up to 10,000 as an array or a line each (application/x-ndjson). The topic "
-                "belongs to whoever does so first.",
+                "belongs to its first publisher.",
         act=UNRECORDED, who=KNOWN,
         body=BusEventBodies, body_media=(JSON, NDJSON), max_body_bytes=BODY_BYTES,
         answers={HTTPStatus.ACCEPTED: list[PublishedItemView]}, segments=SEGMENTS,

@@ -63,7 +63,6 @@ class DeliveryPages(PageSet):
         }
 
     async def _read_events(self, visit: Visit) -> tuple[list[object], str]:
-        """The events, or the reason why they cannot be shown."""
         about = {"namespace": read_namespace(visit), "events": True}
         try:
             return (await visit.read(_DELIVERY, visit.path("delivery_id"), **about))["events"], ""
@@ -135,7 +134,7 @@ class BusDeadLetterPages(PageSet):
 
     @FormRoute(_LETTER_PAGE + "/retry", page="show_dead_letter")
     async def retry_dead_letter(self, visit: Visit) -> Moved:
-        """Deliver it again. If it stands for lost events, they are replayed, and the page of replays shows the
+        """Deliver it again. If its events were lost, they are replayed, and the page of replays shows the
         progress."""
         letter = await _read_letter(visit)
         await _act(visit, letter["id"])

@@ -1,4 +1,4 @@
-"""`/ui/bus`, `/ui/bus/subscriptions/…` and `/ui/bus/topics/…`: how subscriptions stand, how one is made and changed,
+"""`/ui/bus`, `/ui/bus/subscriptions/…` and `/ui/bus/topics/…`: how well subscriptions are, how one is made and changed,
 and what is published.
 
 Each page of the bus is about one namespace: the reader's own, or the one that `?namespace=` names, which every link and
@@ -220,7 +220,6 @@ class BusTopicPages(PageSet):
         return Moved(below(visit, "/bus/topics"), "deleted")
 
     async def _find_subscribers(self, visit: Visit) -> tuple[Shown, bool]:
-        """The topics of each subscription of the namespace by key, and whether these are all subscriptions."""
         try:
             found = await visit.read_list(
                 "/bus/subscriptions", namespace=read_namespace(visit), limit=_COUNTED, cursor=""
@@ -236,7 +235,7 @@ def is_success(attempt: Shown) -> bool:
 
 
 def stand(subscription: Shown, health: Shown | None) -> Values:
-    """How a subscription stands: in a `word`, `why`, and `since` when, as far as that is known."""
+    """The health of a subscription: in a `word`, `why`, and `since` when, as far as that is known."""
     word, why, since = "unknown", "", None
     if subscription["state"] != "active":
         word, why, since = subscription["state"], subscription["reason"], subscription["updated_at"]
@@ -251,7 +250,6 @@ def stand(subscription: Shown, health: Shown | None) -> Values:
 
 
 def _host_of(url: str) -> str:
-    """The host of a URL without the path, which may be long and a secret."""
     try:
         return urlsplit(url).netloc or url
     except ValueError:
@@ -259,7 +257,6 @@ def _host_of(url: str) -> str:
 
 
 async def _read_health(visit: Visit, key: str) -> Shown | None:
-    """The health of a subscription; `None` if it was removed meanwhile."""
     try:
         found: Shown = await visit.read(SUBSCRIPTION + "/health", key, namespace=read_namespace(visit))
     except ApiProblem as problem:

@@ -47,7 +47,7 @@ class ApiTokenBody(Struct, frozen=True):
     token: Annotated[
         Annotated[str, Meta(extra_json_schema={"pattern": "^[a-z0-9:_-]{1,64}$", "maxLength": SECRET_CHARACTERS})]
         | None,
-        Meta(description="The token itself; by default one is made that nobody can guess."),
+        Meta(description="The token itself; by default a random one is made."),
     ] = None
 
 
@@ -62,8 +62,6 @@ _decoder = msgspec.json.Decoder(ApiTokenBody)
 
 
 class ApiTokensResource(Resource):
-    """The routes of the clients' tokens."""
-
     def __init__(self, store: Store, revocations: RevocationFlow, subscribing: Subscribing, clock: Clock) -> None:
         self._store = store
         self._revocations = revocations
@@ -138,7 +136,6 @@ class ApiTokensResource(Resource):
         return (await self._store.tokens.with_digests([digest])).get(digest)
 
     async def _remove_subscription(self, token: Token, *, is_shared: bool) -> None:
-        """Remove a token's subscription, unless other tokens share its namespace."""
         if not is_shared:
             with suppress(NotFound):
                 await self._subscribing.unsubscribe(token.owns, PUBLISHED_KEY)

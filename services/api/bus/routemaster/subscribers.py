@@ -35,7 +35,7 @@ class PublishedSubscriptionBody(Struct, frozen=True, forbid_unknown_fields=True)
     callback: Annotated[
         str,
         Meta(
-            description="The receiver of events: an `https` URL without a query. A user in it stands for `uuid`.",
+            description="The receiver of events: an `https` URL without a query. A user in it replaces `uuid`.",
             pattern="^https?://",
             examples=["https://app.example.com/events"],
         ),
@@ -95,8 +95,6 @@ class PublishedSubscription(Struct, frozen=True):
 
 
 class PublishedSubscribersResource(Resource):
-    """The routes of subscriptions."""
-
     def __init__(
         self,
         store: Store,
@@ -114,7 +112,7 @@ class PublishedSubscribersResource(Resource):
         self._list = Coalescer[None, PublishedQueues](self._find_all)
 
     @Route(
-        "GET", "/subscribers", summary="List the subscriptions of all clients, and how they stand.",
+        "GET", "/subscribers", summary="List the subscriptions of all clients, and their figures.",
         who=OnBus.EITHER, answers={HTTPStatus.OK: list[PublishedSubscription]},
     )  # fmt: skip
     async def list_subscribers(self, request: Request[Any, Any, Any]) -> Response[bytes]:

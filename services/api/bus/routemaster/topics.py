@@ -54,7 +54,6 @@ class _Nothing(Response[None]):
 
 @contextmanager
 def refuse_as_bad_input() -> Iterator[None]:
-    """Refuse what is `Invalid` inside as `BadInput`."""
     try:
         yield
     except Invalid as error:
@@ -65,13 +64,10 @@ _TOKEN, _USER = token_namespace(""), user_namespace("")
 
 
 class OwnerNames:
-    """Looks up what namespaces are called."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def look_up(self, request: Request[Any, Any, Any], namespaces: Iterable[str]) -> dict[str, str]:
-        """The name of each of these namespaces in an answer to this request."""
         caller, wanted = caller_of(request), {*namespaces}
         ids = [namespace.removeprefix(_TOKEN) for namespace in wanted if namespace.startswith(_TOKEN)]
         names = await self._store.tokens.names(ids)
@@ -111,7 +107,7 @@ class PublishedEventBody(Struct, frozen=True):
 
 
 class PublishedTopic(Struct, frozen=True):
-    """A topic. `publisher` is the caller's own token, or the name of another's; `null` where nobody has published.
+    """A topic. `publisher` is the caller's own token, or the name of another's; `null` before the first event.
     `events` were published on it."""
 
     name: str
@@ -120,8 +116,6 @@ class PublishedTopic(Struct, frozen=True):
 
 
 class PublishedTopicsResource(Resource):
-    """The routes of topics."""
-
     def __init__(self, store: Store, topics: TopicFlow, publisher: EventPublisher, settings: BusSettings) -> None:
         self._topics = topics
         self._publisher = publisher
@@ -140,7 +134,7 @@ class PublishedTopicsResource(Resource):
         ])  # fmt: skip
 
     @Route(
-        "POST", TOPIC, summary="Publish an event. The topic belongs to whoever does so first.",
+        "POST", TOPIC, summary="Publish an event. The topic belongs to its first publisher.",
         act=UNRECORDED, who=OnBus.CLIENT, body=PublishedEventBody, answers={HTTPStatus.OK: None},
         segments=SEGMENTS,
     )  # fmt: skip

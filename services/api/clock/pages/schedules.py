@@ -32,7 +32,6 @@ class SchedulePages(PageSet):
 
     @PageRoute(_SCHEDULES, template="clock/schedules.html", refresh_seconds=5)
     async def show_schedules(self, visit: Visit) -> Values:
-        """The next instants, and a search. It never lists more than one page of a namespace."""
         chosen = chosen_namespace(visit)
         is_one = chosen != EVERY
         cursor = "" if is_one else visit.query("cursor")

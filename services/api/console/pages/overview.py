@@ -167,7 +167,6 @@ class AuditPages(PageSet):
 
     @PageRoute("/audit", template="console/audit.html")
     async def show_audit(self, visit: Visit) -> Values:
-        """Acts, the newest first; of one app for who owns it."""
         wanted = {name: visit.query(name) for name in ("act", "on", "by")}
         app = visit.query("app")
         found = await (visit.read_list("/apps/{}/audit", app, **wanted) if app else visit.read_list("/audit", **wanted))
@@ -179,7 +178,6 @@ class SettingsPages(PageSet):
 
     @PageRoute("/settings", template="console/settings.html")
     async def show_settings(self, visit: Visit) -> Values:
-        """All settings, or those that are not as by default, or that a word is in."""
         settings = await visit.read("/settings")
         word, changed_only = visit.query("q").lower(), bool(visit.query("changed"))
         shown = [

@@ -165,7 +165,6 @@ class PageFrame:
         return self._show(visit, route.template, shown, HTTPStatus(status))
 
     def _show_problem(self, visit: Visit, problem: ApiProblem, section: str = "") -> Response[Any]:
-        """A page about a refusal. If something is missing, it links to the `section`."""
         status = HTTPStatus(problem.status)
         title = status.phrase.capitalize()
         context: Values = {"here": None, "problem": problem, "title": title, "remedy": _REMEDIES.get(status, "")}
@@ -299,7 +298,7 @@ class Doors:
         except Unauthorized as error:
             return self._show(request, after, wrong=error.reason, status=HTTPStatus.UNAUTHORIZED)
         except Unavailable as error:
-            return self._frame.show_away(request, "Nobody can sign in now", error)
+            return self._frame.show_away(request, "Signing in is not possible now", error)
         return self._frame.move(request, Moved(_inside(after)), {"set-cookie": cookie})
 
     async def sign_out(self, request: Request[Any, Any, Any]) -> Response[Any]:

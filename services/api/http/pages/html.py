@@ -149,7 +149,6 @@ def things(count: int, thing: str) -> str:
 
 
 def full_stop(text: str) -> str:
-    """A sentence with a full stop, unless it has an end already."""
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 

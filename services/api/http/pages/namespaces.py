@@ -16,7 +16,6 @@ ShownApp = Mapping[str, Any]
 
 
 async def read_apps(visit: Visit, role: str = "viewer") -> list[ShownApp]:
-    """The apps over which the reader has this role, by name. Raises `ApiProblem`."""
     # The route lists all apps to everybody, so one reading serves all.
     read = partial(visit.read, "/apps", limit=MOST_APPS)
     found = await visit.read_shared(("/apps",), read, seconds=_KEPT_SECONDS)
@@ -34,7 +33,6 @@ async def choose_app(visit: Visit, apps: Sequence[ShownApp]) -> ShownApp | None:
 
 
 async def require_app(visit: Visit, app_id: str, role: str = "operator") -> ShownApp:
-    """The app, for a page that needs this role over it. Raises `ApiProblem`."""
     app: ShownApp = await visit.read("/apps/{}", app_id)
     if not visit.may(role, app=app["id"]):
         raise ApiProblem(HTTPStatus.FORBIDDEN, f"this needs the role {role} over the app {app['name']}")

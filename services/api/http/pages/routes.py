@@ -35,7 +35,7 @@ class NavSection(Struct, frozen=True):
 class PageRoute(Struct, frozen=True):
     """A page below `/ui`. `template` is `subject/name.html`: it lies in that subject's folder `pages`. The page asks
     for itself every `refresh_seconds`, never where that is 0; the value `refresh_seconds` that its method returns comes
-    before this one, such as 0 for what has ended. `shared_by_roles` says that whoever has the same roles sees the same:
+    before this one, such as 0 for what has ended. `shared_by_roles` says that readers with the same roles see the same:
     then all of them share what a refresh reads."""
 
     path: str
@@ -195,7 +195,6 @@ read_whole = partial(read_number, whole=True)
 
 
 def read_instant(form: Form, field: str) -> datetime | None:
-    """An instant, by default in UTC. Raises `ApiProblem`."""
     text = form.get(field, "").strip()
     if not text:
         return None
@@ -232,7 +231,7 @@ def read_pairs(form: Form, field: str) -> dict[str, str]:
         if not found:
             raise refuse(field, "each line is a name, ':' and a value")
         if name.strip() in pairs:
-            raise refuse(field, f"{name.strip()!r} stands on two lines, and only one value can count: remove one")
+            raise refuse(field, f"{name.strip()!r} is on two lines, and only one value can count: remove one")
         pairs[name.strip()] = value.strip()
     return pairs
 

@@ -172,7 +172,6 @@ class Visitors:
         return _cookie(request, secret, int(LONGEST.total_seconds()))
 
     async def sign_out(self, request: Request[Any, Any, Any]) -> str:
-        """End this browser's session; returns the value of `Set-Cookie`."""
         await self._end(request)
         return _cookie(request, "", 0)
 
@@ -184,7 +183,6 @@ class Visitors:
 
 
 def is_refresh(request: Request[Any, Any, Any]) -> bool:
-    """Whether an open page refreshes itself."""
     return request.method == "GET" and REFRESH in request.headers
 
 

@@ -194,12 +194,10 @@ class Visit:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """All parameters of the path, in order."""
         return tuple(map(str, self.request.path_params.values()))
 
     @property
     def act(self) -> str:
-        """The verb at the end of a form's address."""
         return without_slash(self.request.scope["path"]).rpartition("/")[2]
 
     def query(self, name: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from services.api.http.pages.html import UNKNOWN, known_time, percent, read_time, zone_name
+from services.api.http.pages.html import known_time, percent, zone_name
 from services.api.http.pages.pictures import Mark, StripBlock
 from services.api.http.pages.routes import MANY_DEVICES, FormRoute, Moved, PageRoute, PageSet, Values, check_name
 from services.api.http.pages.visits import ApiProblem, Visit, address
@@ -178,7 +178,7 @@ def _read(stage: str, event: dict[str, Any], failure: str) -> TimelineEvent:
     return TimelineEvent(
         at=known_time(event["createdAt"]),
         label="Tripped" if is_trip else label_of(stage, event["state"]),
-        by="" if by is None or by["kind"] == events.BY_ITSELF.kind else by["name"],
+        by="" if by["kind"] == events.BY_ITSELF.kind else by["name"],
         message="" if event["message"] in SILENT else event["message"],
         tone="bad" if is_trip else _MARKED.get(stage, ""),
         is_bad=is_bad,
@@ -202,7 +202,7 @@ _QUARTERS = 4
 
 
 class ZoneRow(Struct, frozen=True):
-    """A zone: its job as the API tells it, how it stands, and when it starts."""
+    """A zone: its job as the API tells it, its state, and when it starts."""
 
     job: Json
     shown: Shown
@@ -246,7 +246,7 @@ class GroupPages(PageSet):
         app_id, group_id = visit.path("app_id"), visit.path("group_id")
         group = await visit.read("/apps/{}/groups/{}", app_id, group_id)
         app = await visit.try_read("The app", "/apps/{}", app_id)
-        rows, starts = zone_rows(group), read_time(group["startsAt"])
+        rows = zone_rows(group)
         axis = day_axis(rows)
         left = sum(max(row.devices - row.job["completedTokens"], 0) for row in rows)
         has_ended = all(row.shown.has_ended for row in rows)
@@ -256,7 +256,7 @@ class GroupPages(PageSet):
             "app": app,
             "rows": rows,
             "word": _word_for_all(rows),
-            "local_time": f"{starts:%H:%M}" if starts else UNKNOWN,
+            "local_time": f"{known_time(group['startsAt']):%H:%M}",
             "counts": _count_words(rows),
             "started": sum(row.has_started for row in rows),
             "planned": sum(row.devices for row in rows),

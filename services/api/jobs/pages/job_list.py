@@ -43,7 +43,7 @@ BAR_TONES = {"completed": "good", "paused": "wait", "tripped": "bad", "failed": 
 
 
 class Shown(Struct, frozen=True):
-    """How a job stands, in words, and what may be done to it. It `waits` while its start lies ahead, be it held or not.
+    """The state of a job in words, and the acts it allows. It `waits` while its start lies ahead, be it held or not.
     `began` is `None` for one that has not begun, or never did, `ended` for one that is open; `left` devices of its plan
     have got nothing."""
 
@@ -120,7 +120,7 @@ _MINUTES = len("2026-11-25T19:00")
 
 
 class ListedJobRow(Struct, frozen=True):
-    """A job or a localized push, how it stands, and recipients a second. `words` counts the zones of a push by state,
+    """A job or a localized push, its state, and recipients a second. `words` counts the zones of a push by state,
     `ended` those that have ended."""
 
     job: Json

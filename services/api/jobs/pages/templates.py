@@ -202,7 +202,6 @@ def _find_served(found: Sequence[TemplateItem]) -> list[TemplateItem]:
 
 
 def _describe_locale(item: TemplateItem, english: TemplateItem | None, *, is_served: bool) -> Values:
-    """One locale beside the English text. Every second piece of its body is a tag; `needed` ones have no default."""
     tags = tags_in(item["body"])
     return {
         "template": item,

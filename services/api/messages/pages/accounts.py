@@ -116,7 +116,7 @@ _KINDS = (
     KindForm("apns", "APNs", Channel.PUSH, "a device token", "Pushes to Apple's devices", _APNS, (_APNS_KEY,)),
     KindForm("fcm", "FCM", Channel.PUSH, "a registration token", "Pushes by Firebase", (_API_URL,), (_FCM_KEY,)),
     KindForm("http", "HTTP", Channel.OTHER, _ANY_TEXT, "Your own server, called with JSON", _HTTP, _HTTP_SECRET),
-    KindForm("sandbox", "Sandbox", Channel.OTHER, _TRIALS, "Sends to nobody: for trials"),
+    KindForm("sandbox", "Sandbox", Channel.OTHER, _TRIALS, "Sends nothing: for trials"),
 )
 KINDS: dict[str, KindForm] = {kind.name: kind for kind in _KINDS}
 _READERS: dict[str, Callable[[Form, str], Any]] = {
@@ -138,7 +138,6 @@ def _read_text(form: Form, name: str) -> str:
 
 
 def read_secret(visit: Visit, parts: tuple[KindField, ...]) -> dict[str, str]:
-    """The parts of a secret that were filled in."""
     read = {part.name: visit.read_field(f"secret.{part.name}") for part in parts}
     return {name: text for name, text in read.items() if text}
 
@@ -358,7 +357,7 @@ def _read_settings(visit: Visit) -> dict[str, Any]:
 async def _read_account(visit: Visit) -> Any:
     account = await visit.read(_ACCOUNT, *visit.parts)
     if account["appId"] != visit.path("app_id"):
-        raise ApiProblem(403, "another app shares this account: whoever runs that one changes it")
+        raise ApiProblem(403, "another app owns this account: change it in that app")
     return account
 
 

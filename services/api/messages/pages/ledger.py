@@ -168,7 +168,6 @@ class RecipientPages(PageSet):
 
     @PageRoute(_PAGE, template="messages/recipients.html")
     async def show_recipients(self, visit: Visit) -> Values:
-        """One recipient, if somebody looks for one, else all who get nothing more."""
         app_id, wanted = visit.path("app_id"), visit.query("address").strip()
         app = await visit.read("/apps/{}", app_id)
         operates = visit.may("operator", app=app_id)

@@ -30,7 +30,8 @@ async def issued(house: House) -> tuple[Client, str, str]:
 async def dead_letter(house: House, namespace: str, key: str) -> str:
     at = datetime.now(UTC).replace(microsecond=0)
     letter = DeadLetter(
-        id=f"{key}-{namespace[-12:]}", namespace=namespace, key=key, schedule_id=schedule_id(namespace, key),
+        id=f"{key}-{namespace[-12:]}", death=f"{key}-{namespace[-12:]}",
+        namespace=namespace, key=key, schedule_id=schedule_id(namespace, key),
         generation="g", due=at, died_at=at + timedelta(hours=1), attempts=10, error="404 Not Found",
     )  # fmt: skip
     await house.store.dead_letters.add([letter])

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from shared.broker.memory import MemoryBroker
-from shared.outgoing import OwnApi
+from shared.outgoing.guard import OwnApi
 from shared.stream.local import LocalStream
 from tests.services.api.client import Client, Reply
 from tests.services.api.conftest import House

@@ -623,7 +623,8 @@ async def buried(house: House, key: str, *numbers: int, namespace: str = NAMESPA
     at = datetime(2026, 1, 1, tzinfo=UTC)
     letters = [
         DeadLetter(
-            id=f"{key}-{n:04}", namespace=namespace, key=key, schedule_id=schedule_id(namespace, key), generation="g",
+            id=f"{key}-{n:04}", death=f"{key}-{n:04}",
+            namespace=namespace, key=key, schedule_id=schedule_id(namespace, key), generation="g",
             due=at + timedelta(minutes=n), died_at=at + timedelta(hours=1), attempts=10, error="404 Not Found",
         )
         for n in numbers

@@ -27,7 +27,8 @@ async def service(house: House, **fields: Any) -> tuple[Client, str]:
 async def buried(house: House, namespace: str, count: int, key: str = "k") -> None:
     await house.store.dead_letters.add([
         DeadLetter(
-            id=f"{namespace}-{key}-{n}", namespace=namespace, key=key, schedule_id=schedule_id(namespace, key),
+            id=f"{namespace}-{key}-{n}", death=f"{namespace}-{key}-{n}",
+            namespace=namespace, key=key, schedule_id=schedule_id(namespace, key),
             generation="g", due=DIED + timedelta(seconds=n), died_at=DIED, attempts=3, error="404 Not Found",
         )
         for n in range(count)

@@ -32,7 +32,8 @@ async def service(house: House) -> tuple[Client, str]:
 async def bury(house: House, namespace: str, count: int, key: str = "k", *, died_at: datetime = DIED) -> None:
     await house.store.dead_letters.add([
         DeadLetter(
-            id=f"{namespace}-{key}-{n}", namespace=namespace, key=key, schedule_id=schedule_id(namespace, key),
+            id=f"{namespace}-{key}-{n}", death=f"{namespace}-{key}-{n}",
+            namespace=namespace, key=key, schedule_id=schedule_id(namespace, key),
             generation="g", due=DIED, died_at=died_at, attempts=3, error="404 Not Found",
         )
         for n in range(count)

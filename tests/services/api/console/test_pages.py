@@ -122,7 +122,8 @@ async def test_what_is_wrong_leads_to_what_mends_it(house: House) -> None:
     failed = a_job(app_id=app_id, template_names=("broken",), created_at=ns(now), status=JobStatus.STOPPED)
     await house.store.closed_jobs.add([replace(failed, open=False, failure="no such table")])
     letter = DeadLetter(
-        id="f" * 32, namespace="token:shop", key="order.17", schedule_id="s", generation="g", due=now, died_at=now,
+        id="f" * 32, death="f" * 32,
+        namespace="token:shop", key="order.17", schedule_id="s", generation="g", due=now, died_at=now,
         attempts=3, error="HTTP 503",
     )  # fmt: skip
     await house.store.dead_letters.add([letter])

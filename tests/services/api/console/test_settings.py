@@ -3,8 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
+from shared.runtime.bus_settings import BusSettings
 from shared.runtime.configuration import list_settings
-from shared.runtime.settings import ApiSettings, BusSettings, CallbackSettings, MailSettings, Settings, StoreSettings
+from shared.runtime.server_settings import MailSettings, StoreSettings
+from shared.runtime.settings import ApiSettings, CallbackSettings, Settings
 from tests.services.api.conftest import House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

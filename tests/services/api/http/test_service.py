@@ -14,8 +14,8 @@ from services.api.http.health import HealthResource
 from shared.audience import Audience
 from shared.domain.errors import Invalid
 from shared.runtime.metrics import REGISTRY
-from shared.runtime.server_settings import Section
-from shared.runtime.settings import ApiSettings, BlobSettings
+from shared.runtime.server_settings import BlobSettings, Section
+from shared.runtime.settings import ApiSettings
 from shared.store import Store
 from tests.services.api.client import ADMIN, Client, Reply
 from tests.services.api.conftest import House

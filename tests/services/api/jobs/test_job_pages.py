@@ -5,7 +5,6 @@ import itertools
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import msgspec
 import pytest
 
 from services.api.http.pages.pictures import StripBlock, day_strip
@@ -227,15 +226,6 @@ async def test_the_list_tells_the_share_of_devices_that_a_localized_push_has_rea
     await settle(house, job, 0, NOON, sent=100)
     seen = await look(house.admin, f"/jobs?app={app_id}")
     assert "in zones that have started" in seen.text and "zones have ended" in seen.text
-
-
-async def test_a_localized_push_without_a_start_has_a_page(house: House) -> None:
-    app_id = await house.app_with_template()
-    made = await job_of(house, app_id, localized=True, startsAt=far(house))
-    groups, one = house.store.groups._groups, {"_id": made["jobGroupId"]}  # where an older process has left such
-    stored = msgspec.json.decode((await groups.find_one(one) or {})["job"]) | {"starts_at": 0}
-    await groups.update_one(one, {"$set": {"job": msgspec.json.encode(stored).decode()}})
-    assert (await look(house.admin, f"/groups/{app_id}/{made['jobGroupId']}")).tags.count("rect") > 0
 
 
 def at(second: int) -> int:

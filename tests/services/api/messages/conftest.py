@@ -13,7 +13,7 @@ from services.wiring.api import build_api
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
 from shared.flow.messages.credentials import CredentialFlow
-from shared.runtime.settings import ProviderSettings
+from shared.runtime.server_settings import ProviderSettings
 from shared.secrets import fresh_key
 from tests.providers.accounts import LOOPBACK, WHSEC
 from tests.providers.fakes import FakeProcess, fake_process

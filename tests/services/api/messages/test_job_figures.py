@@ -16,7 +16,8 @@ from shared.domain.messages.ledger import MessageState
 from shared.flow.jobs.moves import fresh_incarnation
 from shared.flow.jobs.retention import JobRetention
 from shared.flow.messages.retention import MessageRetention
-from shared.runtime.settings import ProviderSettings, SchedulerSettings
+from shared.runtime.server_settings import ProviderSettings
+from shared.runtime.settings import SchedulerSettings
 from tests.services.api.messages.campaign import NOW, Campaign, campaign_at
 from tests.services.api.messages.conftest import Desk
 from tests.store.made import a_job

@@ -175,7 +175,7 @@ async def test_what_is_wrong_is_told_and_nothing_is_stored(
         (b"Recipient,Name\nana@example.com,Ana\nbob@example.com\n", "csvPath", "line 3"),
         (b"Recipients,Name\nana@example.com,Ana\n", "csvPath", "did you mean recipients?, in the header"),
         (b"Recipient,Nmae\nana@example.com,Ana\n", "template", "default for {{name}}; did you mean nmae?"),
-        (b"Recipient,Name\n", "csvPath", "nobody behind it"),
+        (b"Recipient,Name\n", "csvPath", "no rows behind it"),
     ],
 )
 async def test_a_broken_file_takes_no_job(

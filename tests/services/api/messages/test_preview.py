@@ -207,7 +207,7 @@ async def test_blank_recipients_are_malformed_in_files_and_tables(campaign: Camp
         (b"Name,Recipient\nAna\n", "line 2"),
         (b"Name\nAna\n", 'no column "recipient"'),
         (b"Recipient,Recipient\na,b\n", "two columns"),
-        (b"Recipient\n", "nobody behind it"),
+        (b"Recipient\n", "no rows behind it"),
     ],
 )
 async def test_a_file_over_which_the_job_would_fail(campaign: Campaign, content: bytes, words: str) -> None:

@@ -23,7 +23,8 @@ from shared.domain.messages.suppressions import (
     suppress_address,
 )
 from shared.flow.messages.barring import UnsubscribeLinks
-from shared.runtime.settings import ApiSettings, ProviderSettings
+from shared.runtime.server_settings import ProviderSettings
+from shared.runtime.settings import ApiSettings
 from shared.secrets import KeyRing, fresh_key
 from tests.services.api.client import Client, Reply
 from tests.services.api.conftest import SETTINGS, House

@@ -10,7 +10,8 @@ from services.api.push import preview as api_preview
 from shared.audience import Audience
 from shared.domain.audience.zones import zones
 from shared.domain.jobs.jobs import SPLIT_QUEUE
-from shared.runtime.settings import ApiSettings, StreamSettings, WorkerSettings
+from shared.runtime.server_settings import StreamSettings
+from shared.runtime.settings import ApiSettings, WorkerSettings
 from tests.services.api.client import ADMIN, Client, Reply
 from tests.services.api.conftest import House, _execute
 from tests.services.api.push.conftest import over

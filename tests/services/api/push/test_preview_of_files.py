@@ -90,7 +90,7 @@ async def documents(house: House) -> dict[str, int]:
         (b'id\nuser-0\n"user-1\nuser-2\n', "line 3"),
         (b"id\nuser-0\nu\0\n", "line 3"),
         (b"id\nuser-0\n\xff\n", "line 3"),
-        (b"id\n", "nobody behind it"),
+        (b"id\n", "no rows behind it"),
         (b"\xef\xbb\xbf\n", "empty"),
     ],
 )
@@ -269,7 +269,7 @@ async def test_users_who_cannot_be_looked_up_in_time_are_told_as_unknown(
 
 async def test_a_file_in_s3_is_read(house: House, crowd: Audience, stack: Endpoints) -> None:
     owner, bucket = BucketOwner(stack.s3_url), "preview-of-files"
-    blobs = S3Blobs.open(
+    blobs = S3Blobs(
         f"s3://{bucket}", endpoint_url=stack.s3_url, region="us-east-1", access_key="anybody", secret_key="anything"
     )
     owner.make(bucket)

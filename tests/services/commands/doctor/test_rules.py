@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from services.commands.doctor import kafka, mongodb, others
+from services.commands.doctor import mongodb, others
+from services.commands.doctor.brokers import (
+    check_kafka,
+    judge_log_retention,
+    judge_marker_retention,
+    judge_replication,
+    judge_topic,
+)
 from services.commands.doctor.questions import Answer, Given, Level
 from services.wiring.servers import Servers
 from shared.audience.inspection import FoundTable
@@ -18,10 +25,11 @@ from shared.domain.messages.credentials import Credential
 from shared.flow.bus.subscriptions import seal_secret
 from shared.runtime.bus_settings import BusSettings
 from shared.runtime.configuration import load
-from shared.runtime.settings import ApiSettings, StreamSettings
+from shared.runtime.server_settings import StreamSettings
+from shared.runtime.settings import ApiSettings
 from shared.secrets import KeyRing, fresh_key
 from shared.store.database import Grants, Membership, StoreInspection, find_allowed
-from shared.stream.kafka.cluster import KafkaInspection, TopicFacts
+from shared.stream.kafka.cluster import Cluster, TopicFacts
 from tests.store.bus.made_subscriptions import NOON, made
 
 LOG, SERVERS = "carillon.bus", "k1:9092,k2:9092"
@@ -122,14 +130,14 @@ def test_rights_count_that_hold_for_the_whole_database() -> None:
 
 
 async def test_brokers_that_are_too_old() -> None:
-    class Old(KafkaInspection):
+    class Old(Cluster):
         async def find_brokers(self) -> dict[int, bool]:
             return {1: False, 2: True, 3: True}
 
     stream = SimpleNamespace(inspection=object.__new__(Old))
     async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
         settings = load({"CARILLON_STREAM_URL": f"kafka://127.0.0.1:{server.sockets[0].getsockname()[1]}"})
-        answer = await kafka.check_login(Given(Servers(settings, service="test", stream=stream), ()))
+        answer = await check_kafka(Given(Servers(settings, service="test", stream=stream), ()))
     check(answer, (Level.FAULT, "broker 2, 3", ""))
 
 
@@ -144,7 +152,7 @@ async def test_brokers_that_are_too_old() -> None:
     ],
 )
 def test_a_topic(found: TopicFacts | None, expected: tuple[Level, str, str]) -> None:
-    check(kafka.judge_topic(LOG, found, 16, "more"), expected)
+    check(judge_topic(LOG, found, 16, "more"), expected)
 
 
 def topic(copies: int, **settings: str) -> TopicFacts:
@@ -170,7 +178,7 @@ def topic(copies: int, **settings: str) -> TopicFacts:
     ],
 )
 def test_replication(found: TopicFacts, brokers: int, expected: tuple[Level, str, str]) -> None:
-    check(kafka.judge_replication([found], StreamSettings(), brokers, SERVERS), expected)
+    check(judge_replication([found], StreamSettings(), brokers, SERVERS), expected)
 
 
 @pytest.mark.parametrize(
@@ -184,11 +192,11 @@ def test_replication(found: TopicFacts, brokers: int, expected: tuple[Level, str
     ],
 )
 def test_the_retention_of_the_log(settings: dict[str, str | None], expected: tuple[Level, str, str]) -> None:
-    check(kafka.judge_log_retention(TopicFacts(LOG, 16, 1, 0, settings), BusSettings(), SERVERS), expected)
+    check(judge_log_retention(TopicFacts(LOG, 16, 1, 0, settings), BusSettings(), SERVERS), expected)
 
 
 def test_a_retention_that_kafka_does_not_tell_is_a_warning() -> None:
-    check(kafka.judge_marker_retention({1: {}}, StreamSettings()), (Level.WARNING, "DescribeConfigs", ""))
+    check(judge_marker_retention({1: {}}, StreamSettings()), (Level.WARNING, "DescribeConfigs", ""))
 
 
 @pytest.mark.parametrize(

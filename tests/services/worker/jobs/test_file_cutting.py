@@ -40,8 +40,8 @@ async def planned(store: Store, blobs: FolderBlobs, content: bytes = CONTENT) ->
     return plan_id
 
 
-async def all_pages(cuts: FileCuts, plan_id: str, first: int = 0, zone: str = "") -> list[list[PlannedBatch]]:
-    return [page async for page in cuts.pages(plan_id, first, zone=zone) if page]
+async def all_pages(cuts: FileCuts, plan_id: str, first: int = 0) -> list[list[PlannedBatch]]:
+    return [page async for page in cuts.pages(plan_id, first) if page]
 
 
 def ranges(pages: list[list[PlannedBatch]]) -> list[ByteRange]:
@@ -84,7 +84,7 @@ async def test_a_large_file_is_passed_on_while_it_is_read(
     """However many cuts a piece of it holds: none is kept back for the next one."""
     monkeypatch.setattr(cutting, "_READ_FIRST_BYTES", 0)
     plan_id = await planned(store, blobs)
-    sizes = [len(page) async for page in FileCuts(store, blobs).pages(plan_id, 0, zone="")]
+    sizes = [len(page) async for page in FileCuts(store, blobs).pages(plan_id, 0)]
     before_the_second_piece = sizes[: sizes.index(0)]
     assert sum(before_the_second_piece) > CHUNK_BYTES / 9 / RECORDS - 2 * PAGE
 
@@ -98,14 +98,6 @@ async def test_a_broken_file_gives_nothing_and_is_read_once(store: Store, blobs:
     await store.files.fail(plan_id, "broken again", path="b/users.csv")
     with pytest.raises(Invalid, match=r"broken$"):
         await all_pages(cuts, plan_id)
-
-
-async def test_what_a_zone_gets_of_a_file_is_not_known_before_it_is_read(store: Store, blobs: FolderBlobs) -> None:
-    cuts, plan_id = FileCuts(store, blobs), await planned(store, blobs, b"id\na\nb\n")
-    [[part]] = await all_pages(cuts, plan_id)
-    assert (part.size, part.whole) == (2, True)
-    [[part]] = await all_pages(cuts, plan_id, zone="+0100")
-    assert part.size == 0
 
 
 def by_name(header: Header) -> Chosen:

@@ -143,7 +143,7 @@ async def test_without_grace_the_first_failure_is_a_fault(store: Store, clock: M
 @asynccontextmanager
 async def denying_s3() -> AsyncIterator[Blobs]:
     async with answering(lambda asked: refusal(asked, 403, "SignatureDoesNotMatch")) as url:
-        blobs = S3Blobs.open("s3://bucket", endpoint_url=url, access_key="me", secret_key="tell-no-one")
+        blobs = S3Blobs("s3://bucket", endpoint_url=url, access_key="me", secret_key="tell-no-one")
         try:
             yield blobs
         finally:

@@ -1,6 +1,5 @@
 """Whom a batch of a file is sent to in each zone, and who counts those whom nobody knows."""
 
-import uuid
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -12,9 +11,7 @@ from services.worker.push.recipients import GONE, TOO_MANY_DEVICES, RecipientRea
 from shared.audience import DEVICES_AT_ONCE, Audience
 from shared.blobs.files import FolderBlobs
 from shared.domain.audience.audiences import ByteRange, File, KeyRange
-from shared.domain.audience.zones import REST
 from shared.domain.jobs.batches import Batch, Receipt
-from shared.domain.jobs.groups import make_group, zone_jobs
 from shared.domain.jobs.jobs import Job, Plan
 from shared.store import Store
 from tests.store.made import a_job
@@ -76,24 +73,6 @@ async def in_parts(reader: RecipientReader, job: Job, batch: Batch, *, fitting: 
         batch = replace(batch, parts=batch.parts + 1, next=found.next, receipt=receipt)
         if found.next is None:
             return parts, receipt
-
-
-@pytest.mark.parametrize(
-    ("zones", "expected"),
-    [
-        (["-0300", "+0100", REST], [([1, 3], 0), ([2], 0), ([4], 2)]),
-        (["+0100", "-0300"], [([2], 0), ([1, 3], 2)]),  # the start of those without a zone has passed
-    ],
-)
-async def test_the_last_zone_of_a_group_counts_the_unknown(
-    store: Store, audience: Audience, blobs: FolderBlobs, zones: list[str], expected: list[tuple[list[int], int]]
-) -> None:
-    file, group_id = await the_file(blobs), str(uuid.uuid4())
-    asked = a_job(app_name="game", group_id=group_id, csv_path=file.path, localized=True, plan=Plan(source=file))
-
-    jobs = zone_jobs(make_group(asked, [(zone, 1) for zone in zones]))
-
-    assert [await read(RecipientReader(store, audience, blobs, batch_size=100), job) for job in jobs] == expected
 
 
 @pytest.mark.parametrize(
@@ -175,10 +154,3 @@ async def test_a_user_with_more_devices_than_anybody_has_fails_alone(
 
     assert sorted(seq_id for part in parts for seq_id in part) == [1, 2, 4]
     assert receipt == Receipt(sent=3, failed=1, unknown=2, reasons={TOO_MANY_DEVICES: 1})
-
-
-def test_a_batch_of_a_zone_stakes_the_users_of_its_lines() -> None:
-    """Until it is read nobody knows which of them belong to the zone."""
-    lines = ByteRange(3, 90, 5, repeated=bytes([0b10000000]))
-    assert Batch(job_id="j", ordinal=0, range=lines, size=0).recipients_left == 4
-    assert Batch(job_id="j", ordinal=0, range=lines, size=3).recipients_left == 3

@@ -24,7 +24,8 @@ async def buried(house: House, namespace: str, count: int, *, key: str = "k", er
     serial = [f"{abs(hash((namespace, key, error, n))):032x}" for n in range(count)]
     await house.store.dead_letters.add([
         DeadLetter(
-            id=id, namespace=namespace, key=key, schedule_id=schedule_id(namespace, key), generation="g", due=DIED,
+            id=id, death=id,
+            namespace=namespace, key=key, schedule_id=schedule_id(namespace, key), generation="g", due=DIED,
             died_at=DIED + timedelta(seconds=n), attempts=3, error=error,
         )
         for n, id in enumerate(serial)

@@ -106,7 +106,8 @@ async def test_what_is_much_is_named_before(house: House, monkeypatch: pytest.Mo
 async def test_one_is_cancelled(house: House) -> None:
     client, namespace = await person(house)
     letter = DeadLetter(
-        id="0" * 32, namespace=namespace, key="k", schedule_id=schedule_id(namespace, "k"), generation="g",
+        id="0" * 32, death="0" * 32,
+        namespace=namespace, key="k", schedule_id=schedule_id(namespace, "k"), generation="g",
         due=datetime(2026, 1, 1, tzinfo=UTC), died_at=datetime(2026, 1, 1, tzinfo=UTC), attempts=1, error="HTTP 410",
     )  # fmt: skip
     await house.store.dead_letters.add([letter])

@@ -102,7 +102,8 @@ async def _make_schedules(client: Client, store: Store, namespace: str, count: i
         await _make(client, "/schedules", _SCHEDULE | {"key": f"timing-{n}"}, field="key")
     letters = [
         DeadLetter(
-            id=f"{n:032x}", namespace=namespace, key="timing-0", schedule_id=schedule_id(namespace, "timing-0"),
+            id=f"{n:032x}", death=f"{n:032x}",
+            namespace=namespace, key="timing-0", schedule_id=schedule_id(namespace, "timing-0"),
             generation="g", due=now, died_at=now + timedelta(milliseconds=n), attempts=3, error=f"HTTP {500 + n % 3}",
         )
         for n in range(count)

@@ -88,7 +88,7 @@ async def test_a_role_that_is_missing_is_named(house: House) -> None:
     page = await browser.get("/processes")
     assert (page.status, "needs the role viewer over *" in text_of(page)) == (403, True)
     page = await browser.get(f"/apps/{await house.app()}")
-    assert (page.status, "needs the role viewer over the app" in text_of(page)) == (403, True)
+    assert (page.status, "need the role viewer for this app" in text_of(page)) == (403, True)
 
 
 async def test_an_address_chooses_among_sentences_and_writes_none(admin: Browser) -> None:
@@ -114,7 +114,7 @@ async def test_a_page_says_that_a_server_is_away(house: House, monkeypatch: pyte
         assert (reply.status, "who you are" in text_of(reply)) == (503, True)
         assert reply.headers["content-security-policy"] == POLICY
     reply = await Browser(app).sign_in("carillon_x")
-    assert (reply.status, "Nobody can sign in now" in text_of(reply)) == (503, True)
+    assert (reply.status, "Signing in is not possible now" in text_of(reply)) == (503, True)
     await away.close()
     with warnings.catch_warnings(action="ignore", category=ResourceWarning):
         gc.collect()  # PyMongo drops the socket that its monitor was connecting when it was closed

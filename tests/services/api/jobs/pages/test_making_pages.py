@@ -69,7 +69,7 @@ async def test_a_file_comes_along_with_the_form(house: House) -> None:
     assert job["csvPath"] == path
 
 
-@pytest.mark.parametrize(("content", "said"), [(b"", "the file is empty"), (b"user_id\n", "nobody behind it")])
+@pytest.mark.parametrize(("content", "said"), [(b"", "the file is empty"), (b"user_id\n", "no rows behind it")])
 async def test_a_file_without_users_is_named_beside_it(house: House, content: bytes, said: str) -> None:
     page = show(await send_file(house.admin, "/jobs/new/preview", typed(await house.app_with_template()), content))
     assert any(said in wrong for wrong in page.wrong), page.text

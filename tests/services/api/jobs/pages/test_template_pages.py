@@ -79,7 +79,7 @@ async def test_a_template_is_made_changed_and_deleted(house: House) -> None:
     [
         ("body", '{"alert": "{{open"}', "opens a tag"),
         ("body", '{"alert": ', "this is not JSON: at line 1, column 10, a value is missing"),
-        ("body", '{"a": 1, "a": 2}', "stands twice"),
+        ("body", '{"a": 1, "a": 2}', "occurs twice"),
         ("defaults", "[1]", "an object is needed"),
         ("locale", "longer than ten", "1 to 10 characters"),
     ],

@@ -1,10 +1,10 @@
-"""The questions to Kafka."""
+"""The questions to RabbitMQ, to its management API, and to Kafka."""
 
 import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import cast
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from services.commands.doctor.questions import (
     INIT,
@@ -14,6 +14,7 @@ from services.commands.doctor.questions import (
     Given,
     Question,
     Subject,
+    address_of,
     command,
     export,
     fault,
@@ -23,9 +24,13 @@ from services.commands.doctor.questions import (
     warn,
     well,
 )
+from shared.broker.rabbitmq import RabbitBroker
+from shared.broker.rabbitmq.management import RabbitInspection
+from shared.domain.errors import Denied, NotFound, Unavailable
 from shared.domain.push.records import topic_pattern
 from shared.runtime.bus_settings import BusSettings
-from shared.runtime.settings import Settings, StreamSettings
+from shared.runtime.server_settings import StreamSettings
+from shared.runtime.settings import Settings
 from shared.stream.kafka import KafkaStream
 from shared.stream.kafka.cluster import (
     CLEANUP,
@@ -39,6 +44,107 @@ from shared.stream.kafka.cluster import (
     kafka_addresses,
 )
 
+_PORTS = {"amqp": 5672, "amqps": 5671, "http": 80, "https": 443}
+
+
+async def check_rabbitmq(given: Given) -> Answer:
+    """RabbitMQ can be reached, accepts the user and the password of `broker.url`, and has its virtual host. `carillon
+    init` makes one that is missing."""
+    inspection = _inspection(given)
+    await reach(_address(given.settings.broker.url))
+    try:
+        version = await inspection.read_version()
+    except NotFound as error:
+        return fault(str(error), INIT)
+    except Denied as error:
+        return fault(str(error), command("rabbitmqctl", "change_password", inspection.user, "<its password>"))
+    return well(f"RabbitMQ {version} lets us in")
+
+
+async def check_queues(given: Given) -> Answer:
+    """Every queue of tasks is there. All are quorum queues: any other queue loses its messages with its node. (Only the
+    management API tells the type.)"""
+    inspection = _inspection(given)
+    if missing := await inspection.find_missing(given.queues):
+        return fault(f"missing: {name_some(missing)}", INIT)
+    try:
+        others = await inspection.find_other_types(given.queues)
+    except Unavailable:  # which its own question tells
+        return well(f"all {len(given.queues)} are there")
+    if not others:
+        return well(f"all {len(given.queues)} are there, as quorum queues")
+    delete = [command("rabbitmqctl", "delete_queue", "-p", inspection.vhost, name) for name in others]
+    said = name_some([f"{name} is {kind}" for name, kind in others.items()])
+    return fault(f"not quorum queues: {said}. Their tasks are queued again later", " && ".join([*delete, INIT]))
+
+
+async def check_management(given: Given) -> Answer:
+    """The management API can be reached, and accepts the user and the password of `broker.management_url`; the user
+    needs the tag `management` at least. `carillon init` needs it, the other processes do not."""
+    await reach(_address(given.settings.broker.management_url))
+    return well(f"the management API of RabbitMQ {await _inspection(given).read_management_version()} lets us in")
+
+
+async def check_rights(given: Given) -> Answer:
+    """The user of `broker.url` may read the queues of tasks, and write to `amq.default`: processes need no more
+    (`docs/security.md`). Only an administrator of the management API may ask: other users get a warning."""
+    inspection = _inspection(given)
+    try:
+        rights = await inspection.read_rights(given.queues)
+    except Denied:
+        return _unknown(given, "whether we have all rights")
+    if not rights.missing:
+        return well(f"{inspection.user} may do all that Carillon does")
+    patterns = (rights.configure, rights.write, rights.read)
+    change = command("rabbitmqctl", "set_permissions", "-p", inspection.vhost, inspection.user, *patterns)
+    return fault(f"{inspection.user} may not {name_some(rights.missing)}", change)
+
+
+async def check_alarms(given: Given) -> Answer:
+    """All nodes run, and none is short of memory or disk space: one that is stops all publishing. Only a user with the
+    tag `monitoring` may ask."""
+    try:
+        alarms = await _inspection(given).find_alarms()
+    except Denied:
+        return _unknown(given, "whether a node is short of memory or disk space")
+    if alarms:
+        return fault(f"{name_some(alarms)}: while a node is short of memory or disk space, RabbitMQ takes no messages")
+    return well("no node is short of memory or disk space, or away")
+
+
+def _inspection(given: Given) -> RabbitInspection:
+    return cast(RabbitBroker, given.servers.broker).inspection
+
+
+def _address(url: str) -> tuple[str, int]:
+    return address_of(url, _PORTS[urlsplit(url).scheme])
+
+
+def _unknown(given: Given, what: str) -> Answer:
+    manager = unquote(urlsplit(given.settings.broker.management_url).username or "guest")
+    tag = command("rabbitmqctl", "set_user_tags", manager, "administrator")
+    return warn(f"the management API does not tell {manager} {what}", tag)
+
+
+def _place(settings: Settings) -> str | None:
+    url = settings.broker.url
+    if urlsplit(url).scheme == "memory":
+        return None
+    return f"{show_address(*_address(url))}, virtual host {unquote(urlsplit(url).path[1:]) or '/'}"
+
+
+RABBITMQ = Subject("RabbitMQ", (Question(LOGIN, check_rabbitmq), Question("queues", check_queues)), _place)
+MANAGEMENT = Subject(
+    "RabbitMQ's management",
+    (
+        Question(LOGIN, check_management),
+        Question("rights", check_rights, needs=("RabbitMQ",)),
+        Question("alarms", check_alarms),
+    ),
+    lambda settings: _place(settings) and show_address(*_address(settings.broker.management_url)),
+)
+
+
 UNCLEAN = "unclean.leader.election.enable"
 BROKER_BYTES, TOPIC_BYTES = "message.max.bytes", "max.message.bytes"
 FRAME_BYTES = 1_024  # what a produce batch has beside a record
@@ -48,7 +154,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 BrokerSettings = Mapping[int, Mapping[str, str | None]]
 
 
-async def check_login(given: Given) -> Answer:
+async def check_kafka(given: Given) -> Answer:
     """Kafka lets us in, each of its brokers answers at the address that the cluster tells of it
     (`advertised.listeners`), and all are of version 4.0 or later: workers take no work otherwise."""
     away = await reach(*kafka_addresses(given.settings.stream.url))
@@ -97,9 +203,21 @@ async def check_retention(given: Given) -> Answer:
 
 async def check_sizes(given: Given) -> Answer:
     """The brokers and the push topics take a record of `stream.max_record_bytes`."""
+    servers, most = _servers(given.settings), given.settings.stream.max_record_bytes
     brokers = await _stream(given).inspection.read_brokers([BROKER_BYTES])
     topics = await _read_topics(given, [], [TOPIC_BYTES], pushes=True)
-    return judge_sizes(brokers, list(topics.values()), given.settings.stream, _servers(given.settings))
+    needed = most + FRAME_BYTES
+    if small := [str(node) for node, found in brokers.items() if int(found.get(BROKER_BYTES) or needed) < needed]:
+        said = f"broker {', '.join(small)} takes less than {needed} bytes, which a record may need"
+        whole = ("--entity-type", "brokers", "--entity-default", "--add-config", f"{BROKER_BYTES}={needed}")
+        return fault(said, command("kafka-configs.sh", "--bootstrap-server", servers, "--alter", *whole))
+    opinions: list[Finding] = []
+    # A topic that has no limit of its own has its broker's.
+    for topic in topics.values():
+        if int(topic.settings.get(TOPIC_BYTES) or needed) < needed:
+            said = f"{topic.name} takes less than {needed} bytes, which a record may need"
+            opinions += fault(said, _alter(servers, topic.name, f"{TOPIC_BYTES}={needed}"))
+    return opinions or well(f"records of {most} bytes are taken")
 
 
 async def check_transactions(given: Given) -> Answer:
@@ -107,12 +225,11 @@ async def check_transactions(given: Given) -> Answer:
     ledger, seconds = given.settings.stream.ledger_topic, given.settings.stream.transaction_timeout_seconds
     if not await _read_topics(given, [ledger], []):
         return ()  # the question of topics says so
-    await _stream(given).try_transaction(ledger_topic=ledger, timeout_seconds=seconds)
+    await _stream(given).inspection.try_transaction(seconds)
     return well("one was begun, and aborted")
 
 
 def judge_topic(name: str, found: TopicFacts | None, wanted: int, remedy: str) -> Answer:
-    """Whether the topic has at least the wanted partitions."""
     if found is None:
         return fault(f"the topic {name} is missing", INIT)
     if found.leaderless:
@@ -123,7 +240,6 @@ def judge_topic(name: str, found: TopicFacts | None, wanted: int, remedy: str) -
 
 
 def judge_replication(topics: Sequence[TopicFacts], settings: StreamSettings, brokers: int, servers: str) -> Answer:
-    """Whether acknowledged records survive a broker."""
     opinions: list[Finding] = []
     wanted = min(max(settings.replication_factor, MANY_COPIES), brokers)
     if few := [f"{topic.name} ({topic.copies})" for topic in topics if topic.copies < wanted]:
@@ -140,7 +256,6 @@ def judge_replication(topics: Sequence[TopicFacts], settings: StreamSettings, br
 
 
 def judge_marker_retention(brokers: BrokerSettings, settings: StreamSettings) -> Answer:
-    """Whether the brokers keep markers for long enough."""
     kept = [int(found[RETENTION] or 0) for found in brokers.values() if RETENTION in found]
     if not kept:
         return warn(f"Kafka does not tell us {RETENTION}: we need the right DescribeConfigs on the cluster")
@@ -155,7 +270,6 @@ def judge_marker_retention(brokers: BrokerSettings, settings: StreamSettings) ->
 
 
 def judge_log_retention(found: TopicFacts, settings: BusSettings, servers: str) -> Answer:
-    """Whether the log keeps all events for as long as promised."""
     name, config = found.name, found.settings
     if TOPIC_RETENTION not in config:
         return warn(f"Kafka does not tell us {TOPIC_RETENTION} of {name}: we need the right DescribeConfigs on it")
@@ -173,26 +287,7 @@ def judge_log_retention(found: TopicFacts, settings: BusSettings, servers: str) 
     return opinions or well(f"events are kept for {settings.log_days:g} days at least")
 
 
-def judge_sizes(
-    brokers: BrokerSettings, topics: Sequence[TopicFacts], settings: StreamSettings, servers: str
-) -> Answer:
-    """Whether the largest record is taken."""
-    needed = settings.max_record_bytes + FRAME_BYTES
-    if small := [str(node) for node, found in brokers.items() if int(found.get(BROKER_BYTES) or needed) < needed]:
-        said = f"broker {', '.join(small)} takes less than {needed} bytes, which a record may need"
-        whole = ("--entity-type", "brokers", "--entity-default", "--add-config", f"{BROKER_BYTES}={needed}")
-        return fault(said, command("kafka-configs.sh", "--bootstrap-server", servers, "--alter", *whole))
-    opinions: list[Finding] = []
-    # A topic that has no limit of its own has its broker's.
-    for topic in topics:
-        if int(topic.settings.get(TOPIC_BYTES) or needed) < needed:
-            said = f"{topic.name} takes less than {needed} bytes, which a record may need"
-            opinions += fault(said, _alter(servers, topic.name, f"{TOPIC_BYTES}={needed}"))
-    return opinions or well(f"records of {settings.max_record_bytes} bytes are taken")
-
-
 def _alter(servers: str, topic: str, change: str) -> str:
-    """The command that sets something of a topic."""
     entity = ("--entity-type", "topics", "--entity-name", topic, "--add-config", change)
     return command("kafka-configs.sh", "--bootstrap-server", servers, "--alter", *entity)
 
@@ -204,7 +299,6 @@ def _stream(given: Given) -> KafkaStream:
 async def _read_topics(
     given: Given, names: Sequence[str], settings: Sequence[str], *, pushes: bool = False
 ) -> dict[str, TopicFacts]:
-    """The facts of these topics, and of the push topics."""
     patterns = [*map(re.escape, names), *([topic_pattern(given.settings.stream.topic_template)] if pushes else [])]
     return await _stream(given).inspection.read_topics("|".join(patterns), settings)
 
@@ -216,7 +310,7 @@ def _servers(settings: Settings) -> str:
 KAFKA = Subject(
     "Kafka",
     (
-        Question(LOGIN, check_login),
+        Question(LOGIN, check_kafka),
         Question("topics", check_topics),
         Question("replication", check_replication),
         Question("retention", check_retention),
