@@ -140,5 +140,5 @@ async def test_who_was_not_first_never_goes_on_with_what_is_their_own(store: Sto
     for owner, name in ((store.divisions, "_divisions"), (store.divisions, "_steps"), (store.files, "_files")):
         monkeypatch.setattr(owner, name, Forgetful(getattr(owner, name)))
     for second in storing("b", 3):
-        with pytest.raises(Unavailable, match="first"):
+        with pytest.raises(Unavailable, match="cannot be read yet"):
             await second()
