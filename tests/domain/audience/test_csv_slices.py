@@ -39,7 +39,7 @@ def test_a_slice_tells_how_far_the_file_is_read() -> None:
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(b"", "empty"), (MARK, "empty"), (b"\n\r\n", "empty"), (b"id", "no rows behind it"), (MARK + b"id\n\n", "no rows behind it")],
+    [(b"", "empty"), (MARK, "empty"), (b"\n\r\n", "empty"), (b"id", "no rows"), (MARK + b"id\n\n", "no rows")],
 )
 def test_a_file_of_nobody_is_refused(content: bytes, reason: str) -> None:
     with pytest.raises(Invalid, match=reason) as refused:
