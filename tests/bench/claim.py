@@ -16,8 +16,8 @@ import pymongo.monitoring
 import uvloop
 from msgspec import Struct
 
-from services import connections
 from services.scheduler.clock import TickingClock
+from services.wiring.servers import Servers
 from shared.domain.clock.occurrences import Occurrence
 from shared.runtime import lifecycle
 from shared.runtime.configuration import load
@@ -127,7 +127,7 @@ async def _claimed(entries: int) -> ClaimRun:
     """Let a clock do what is due; the time goes from its first look."""
     commands = Commands()
     pymongo.monitoring.register(commands)
-    capabilities = connections.Servers(load(os.environ), service="scheduler")
+    capabilities = Servers(load(os.environ), service="scheduler")
     try:
         await capabilities.time.now()
         firing = Completing(capabilities.store, entries)

@@ -14,7 +14,6 @@ import pytest
 from carillon_imports.carry import ImportOptions
 from carillon_imports.marathon import bring
 from carillon_imports.report import Fate, ImportTally
-from services import connections
 from services.wiring.process import build_service
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
@@ -98,7 +97,7 @@ async def house(mongo_database: str, push_database: str, tmp_path: Path) -> Asyn
     }
     connection = await asyncpg.connect(push_database)
     await connection.execute(SCHEMA + PUSH_TABLE)
-    capabilities = connections.Servers(load(environment), service="import")
+    capabilities = Servers(load(environment), service="import")
     await capabilities.store.setup()
     [server] = [each for each in build_service("api", Rooms(capabilities)) if isinstance(each, HttpServer)]
     await server.start()

@@ -13,7 +13,6 @@ import pytest
 from carillon_imports.carry import ImportOptions
 from carillon_imports.report import Fate, ImportTally
 from carillon_imports.routemaster import bring
-from services import connections
 from services.wiring.process import build_service, set_up
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
@@ -79,7 +78,7 @@ async def bus(mongo_database: str, tmp_path: Path) -> AsyncIterator[NewBus]:
         "CARILLON_STREAM_URL": f"local://{tmp_path}/stream",
         "CARILLON_BUS_ROOT_KEY": NEW_ROOT,
     }
-    capabilities = connections.Servers(load(environment), service="import")
+    capabilities = Servers(load(environment), service="import")
     await set_up(Rooms(capabilities))
     [server] = [each for each in build_service("api", Rooms(capabilities)) if isinstance(each, HttpServer)]
     await server.start()

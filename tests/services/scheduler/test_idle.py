@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from services import connections
 from services.wiring.process import build_service
 from services.wiring.rooms import Rooms
+from services.wiring.servers import Servers
 from shared.runtime.configuration import load
 from shared.runtime.loops import Periodic
 from shared.runtime.metrics import LOOP_RUNS
@@ -40,7 +40,7 @@ async def test_an_idle_scheduler_asks_twice_a_second(
 ) -> None:
     asked_for = count_commands(monkeypatch)
     environment = stack.environment(mongo_database, rabbit_vhost, push_database)
-    capabilities = connections.Servers(load(environment), service="scheduler")
+    capabilities = Servers(load(environment), service="scheduler")
     try:
         await capabilities.store.setup()
         await capabilities.broker.setup(QUEUES)
