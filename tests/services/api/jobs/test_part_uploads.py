@@ -1,4 +1,4 @@
-"""Uploads in rooms: what the API takes, what it refuses, and what it remembers."""
+"""Uploads in parts: what the API takes, what it refuses, and what it remembers."""
 
 import asyncio
 import re
@@ -94,10 +94,10 @@ async def test_an_upload_of_another_app_is_not_there(house: House, api: Client, 
     ],
 )
 async def test_what_makes_no_file_is_not_completed(
-    api: Client, app_id: str, rooms: dict[int, bytes], size: int | None, field: str
+    api: Client, app_id: str, parts: dict[int, bytes], size: int | None, field: str
 ) -> None:
     upload = str(uuid.uuid4())
-    for number, content in rooms.items():
+    for number, content in parts.items():
         assert (await put(api, app_id, number, content, upload)).status == 200
     path = f"/apps/{app_id}/uploads/{upload}"
     refused = await api.post(f"{path}/complete", {"bytes": size})
