@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module"), pyt
 LARGEST, LARGEST_TOGETHER = 120 * 1024, 3_200_000
 _NAVIGATION, _TALL = 208, 1_600
 _WHOLE_SECTIONS = """cut => {
-    const last = (rooms, below) => Math.max(0, ...[...document.querySelectorAll(rooms)]
+    const last = (parts, below) => Math.max(0, ...[...document.querySelectorAll(parts)]
         .map((part) => part.getBoundingClientRect()).filter((box) => box.height)
         .map((box) => Math.ceil(box.bottom) + below).filter((end) => end <= cut));
     const whole = last("#inside, #inside > *, #inside > form > *", 16);
