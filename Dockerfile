@@ -1,4 +1,4 @@
-# One image for the five services: docker run carillon api|scheduler|worker|feedback|fanout
+# One image for the five services: docker run carillon api|scheduler|worker|feedback
 FROM python:3.11-slim-bookworm AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /build

@@ -72,19 +72,37 @@ def describe_error(error: CarillonError) -> str:
     return without_secrets(text if field is None or field in text else f"{field}: {text}")
 
 
+def _serve(context: click.Context, services: Sequence[str], name: str) -> None:
+    with lifecycle.pause_collection():
+        from services.wiring.process import serve
+
+    run_async(serve(settings_of(context), services, name=name))
+
+
 def _add_service(name: str, services: Sequence[str], sentence: str) -> None:
     @programs.command(name, short_help=sentence, help=sentence)
     @click.pass_context
     def command(context: click.Context) -> None:
-        with lifecycle.pause_collection():
-            from services.wiring.process import serve
-
-        run_async(serve(settings_of(context), services, name=name))
+        _serve(context, services, name)
 
 
-for _process, _sentence in PROCESSES.items():
-    _add_service(_process, [_process], _sentence)
+for _process in ("api", "scheduler", "worker"):
+    _add_service(_process, [_process], PROCESSES[_process])
 _add_service("all", list(PROCESSES), "Run all services in one process.")
+
+
+@programs.command(short_help="Read the answers about pushes, or the log of the bus.")
+@click.option(
+    "--read",
+    type=click.Choice(["answers", "bus"]),
+    required=True,
+    help="`answers`: count what pushers answer about pushes; `bus`: bring events to their subscriptions.",
+)
+@click.pass_context
+def feedback(context: click.Context, read: str) -> None:
+    """Read Kafka and fold what it says into MongoDB: the answers about pushes, or the log of the bus. A deployment runs
+    both, each in processes of its own."""
+    _serve(context, [f"feedback-{read}"], f"feedback-{read}")
 
 
 @programs.command(short_help="Make the queues, topics and indexes that are missing.")

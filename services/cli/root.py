@@ -128,7 +128,7 @@ def main(context: click.Context, config: Path | None) -> None:
     """Timed messages at scale: pushes, mail, SMS, webhooks and events.
 
     To see it work: carillon demo. To try it: carillon up, and in another terminal carillon seed, then carillon jobs
-    list. To run it on your own servers: carillon init once, then api, scheduler, worker, feedback and fanout, any
-    number of each.
+    list. To run it on your own servers: carillon init once, then api, scheduler, worker, feedback --read answers and
+    feedback --read bus, any number of each.
     """
     context.obj = config

@@ -5,7 +5,7 @@
     api.py           the API: routes and pages of every subject
     workers.py       workers: one stage for each queue
     schedulers.py    schedulers: the clock, and a table of periodic work
-    feedback.py      feedback and fan-out: the readers of the stream
+    feedback.py      feedback: the readers of the stream
     process.py       a process from its first line to its last; `carillon init`
 
 A new route, stage or periodic piece of work is a line in one of these files.
@@ -15,7 +15,7 @@ PROCESSES = {
     "api": "Run the HTTP API.",
     "scheduler": "Run the scheduler: the clock, and upkeep of unfinished work.",
     "worker": "Run a worker: it plans, sends and finishes jobs.",
-    "fanout": "Run the fan-out of the bus.",
-    "feedback": "Run the feedback consumer.",
+    "feedback-bus": "Bring events of the bus to their subscriptions.",
+    "feedback-answers": "Count what pushers answer about pushes.",
 }
 """Each process with its sentence in `carillon --help`."""

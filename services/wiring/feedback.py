@@ -10,17 +10,17 @@ from shared.runtime.lifecycle import Closing, Component
 from shared.runtime.loops import Periodic
 
 
-def feedback_components(rooms: Rooms) -> list[Component]:
+def answers_components(rooms: Rooms) -> list[Component]:
     servers = rooms.servers
     from services.feedback.listener import Listener
 
     return [Listener(servers.stream, servers.store, servers.settings.feedback)]
 
 
-def fanout_components(rooms: Rooms) -> list[Component]:
+def bus_components(rooms: Rooms) -> list[Component]:
     """The reader of the log, and the publishers of notices and of Carillon's own events to it."""
     servers = rooms.servers
-    from services.fanout.fan_out import FanOut
+    from services.feedback.fan_out import FanOut
 
     store, stream, time, bus = servers.store, servers.stream, servers.time, rooms.bus
     flusher = LogFlusher(store, Registry(store), bus.waker.wake, time.now)

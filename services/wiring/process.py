@@ -29,13 +29,13 @@ from shared.store.database import Schema
 
 log = structlog.get_logger(__name__)
 
-_NEEDED = {"worker": ("broker",), "fanout": ("stream",), "feedback": ("stream",)}
+_NEEDED = {"worker": ("broker",), "feedback-answers": ("stream",), "feedback-bus": ("stream",)}
 """By service, the servers without which it is not ready; none is without MongoDB."""
 _USED = {
     "api": ("broker", "audience"),
     "scheduler": ("broker",),
     "worker": ("audience", "stream"),
-    "fanout": ("broker",),
+    "feedback-bus": ("broker",),
 }
 """The servers that some of its work needs: while one is away the service is ready, and `/readyz` names it."""
 _SHOWN = {"audience": "push database"}
@@ -106,14 +106,14 @@ def build_service(service: str, rooms: Rooms) -> list[Component]:
             from services.wiring.workers import worker_components
 
             return worker_components(rooms)
-        case "fanout":
-            from services.wiring.feedback import fanout_components
+        case "feedback-answers":
+            from services.wiring.feedback import answers_components
 
-            return fanout_components(rooms)
-        case "feedback":
-            from services.wiring.feedback import feedback_components
+            return answers_components(rooms)
+        case "feedback-bus":
+            from services.wiring.feedback import bus_components
 
-            return feedback_components(rooms)
+            return bus_components(rooms)
         case _:
             raise Invalid(f"one of {', '.join(PROCESSES)}", field="service")
 

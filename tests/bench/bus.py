@@ -40,7 +40,7 @@ _BULK, _BULKS, _BULKS_AT_ONCE = 500, 60, 8
 _FANNED_OUT, _SUBSCRIPTIONS = 20_000, 10
 RATE, _SECONDS, _WARM_UP = 100, 10, 50
 # Kafka gives the partitions to another fan-out after 10 s; a worker's lease lasts 32 s.
-_CRASHES = (("fanout", "fanout.before_flush@20", 11), ("worker", "deliver.before_call@20", 33))
+_CRASHES = (("feedback-bus", "fanout.before_flush@20", 11), ("worker", "deliver.before_call@20", 33))
 
 
 class _Shape(Struct, frozen=True):
@@ -141,7 +141,7 @@ async def _measure_fan_out(place: Place) -> Measured:
                 await bus.subscribe(f"k{number}", topics=(TOPIC,), timeout_ms=3_600_000, max_events=10_000)
             for first in range(0, _FANNED_OUT, _BULK):
                 await _publish(house, range(first, first + _BULK))
-            await house.spawn("fanout")
+            await house.spawn("feedback-bus")
             rates.append(await _watch_chunks(bus, _FANNED_OUT * _SUBSCRIPTIONS))
     figures = [Figure("one process, until stored", rates, "pairs/s", Target(50_000))]
     note = f"{_FANNED_OUT:,} events in the log, {_SUBSCRIPTIONS} subscriptions of them; from the first pair seen."
@@ -173,7 +173,7 @@ async def _measure_latency(place: Place) -> Measured:
     for _ in range(place.repeat):
         async with scene(place) as (house, bus):
             await bus.subscribe("k0", topics=(TOPIC,), timeout_ms=0)
-            for service in ("fanout", "worker", "scheduler"):
+            for service in ("feedback-bus", "worker", "scheduler"):
                 await house.start(service)
             await publish_at_rate(house, _WARM_UP)
             await until(lambda: len(latencies(bus)) >= _WARM_UP, "the first events", 60)
@@ -205,7 +205,7 @@ async def _crash(place: Place, service: str, fault: str) -> float:
     async with scene(place) as (house, bus):
         await bus.subscribe("k0", topics=(TOPIC,), timeout_ms=0)
         doomed = await house.start(service, fault=f"{fault}=kill")
-        for other in ("fanout", "worker", "scheduler"):
+        for other in ("feedback-bus", "worker", "scheduler"):
             await house.start(other)
         publishing = asyncio.create_task(publish_at_rate(house, RATE * _SECONDS))
         await doomed.gone()

@@ -68,7 +68,7 @@ async def _run(place: Place, trouble: Trouble) -> _Run:
     async with scene(place) as (house, bus):
         await bus.subscribe("k0", topics=(TOPIC,), timeout_ms=0)
         await trouble(bus)
-        started = {name: (await house.start(name)).pid for name in ("fanout", "worker", "scheduler")}
+        started = {name: (await house.start(name)).pid for name in ("feedback-bus", "worker", "scheduler")}
         await _publish(house, bus, _WARM_UP)
         meter = Meter(started)
         await asyncio.sleep(_IDLE_SECONDS)

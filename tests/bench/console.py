@@ -35,7 +35,7 @@ _RETRIED, _RETRIED_A_SECOND, _RETRY_SECONDS = 20_000, 2_000, 300
 _SETTLE_SECONDS, _IDLE_SECONDS, _WRITES, _CPU_PERCENT = 5.0, 30.0, 0.4, 2
 _DEVICES = 10_000
 _SETTINGS = {"CARILLON_PROVIDERS_SECRET_KEYS": fresh_key(), "CARILLON_PROVIDERS_SANDBOX_FILE": os.devnull}
-_PROCESSES = ("api", "scheduler", "worker", "feedback", "fanout")
+_PROCESSES = ("api", "scheduler", "worker", "feedback-answers", "feedback-bus")
 
 
 async def measure(place: Place, sizes: Sizes) -> list[Measured]:

@@ -27,7 +27,7 @@ REQUIREMENTS = Path(__file__).parents[2] / "requirements" / "run.txt"
 
 _SETTLE_SECONDS = 3.0
 _READY_MS = 600
-_MEMORY_MB = {"scheduler": 80, "feedback": 80, "fanout": 80, "worker": 100}
+_MEMORY_MB = {"scheduler": 80, "feedback-answers": 80, "feedback-bus": 80, "worker": 100}
 
 
 class StartRun(Struct, frozen=True):

@@ -91,8 +91,8 @@ async def test_a_fan_out_dies_in_a_flush(house: House) -> None:
         await bus.publish(20)
         return len(set((await owners()).values())) == 2
 
-    async with a_process(house, "fanout") as (doomed, proxy):
-        await house.start("fanout", **ENVIRONMENT)
+    async with a_process(house, "feedback-bus") as (doomed, proxy):
+        await house.start("feedback-bus", **ENVIRONMENT)
         await until(are_two, "both to have partitions")
         await until(bus.is_brought, "all events to be in their queues")
         proxy.last_words = b"commitTransaction"

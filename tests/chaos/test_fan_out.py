@@ -137,9 +137,9 @@ async def ended(*processes: Process) -> None:
 @pytest.mark.parametrize("point", and_rarely(POINTS[0], rarely=POINTS[1:]))
 async def test_one_of_two_is_killed_around_a_flush(bus: Bus, point: str, nth: int) -> None:
     await bus.publish(100)
-    killed = await bus.house.start("fanout", fault=f"{point}@{nth}=kill")
+    killed = await bus.house.start("feedback-bus", fault=f"{point}@{nth}=kill")
     publishing = asyncio.create_task(bus.publish(400))
-    other = await bus.house.start("fanout")
+    other = await bus.house.start("feedback-bus")
     await killed.reached(point)
     assert await killed.gone() == -signal.SIGKILL
     await publishing
@@ -153,9 +153,9 @@ async def test_one_of_two_is_killed_around_a_flush(bus: Bus, point: str, nth: in
 async def test_a_partition_moves_while_its_reader_sleeps_on_a_fold(bus: Bus) -> None:
     """The sleeper wakes up with a fold that somebody else has stored by then."""
     await bus.publish(200)
-    sleeper = await bus.house.start("fanout", fault="fanout.before_flush=stop")
+    sleeper = await bus.house.start("feedback-bus", fault="fanout.before_flush=stop")
     await sleeper.reached("fanout.before_flush")
-    heir = await bus.house.start("fanout")
+    heir = await bus.house.start("feedback-bus")
     await bus.settled()
     sleeper.send(signal.SIGCONT)
     await sleeper.said("a fold was lost")
@@ -168,9 +168,9 @@ async def test_a_partition_moves_while_its_reader_sleeps_on_a_fold(bus: Bus) -> 
 @pytest.mark.slow
 async def test_fan_outs_come_and_go_while_events_and_subscribers_come_in(bus: Bus) -> None:
     publishing = asyncio.create_task(bus.publish(1_500))
-    running = [await bus.house.start("fanout") for _ in range(2)]
+    running = [await bus.house.start("feedback-bus") for _ in range(2)]
     for number in range(4):
-        heir = await bus.house.start("fanout")
+        heir = await bus.house.start("feedback-bus")
         await bus.house.kill(running.pop(0))
         running.append(heir)
         # Who subscribes is not known to be answered before or after what is published beside it.
@@ -194,7 +194,7 @@ async def test_mongodb_is_silent_for_a_while(bus: Bus) -> None:
     proxy = SilencableProxy(url.hostname, url.port)
     async with proxy.running():
         through = through_port(bus.house.environment["CARILLON_STORE_URL"], proxy.port)
-        running = await bus.house.start("fanout", CARILLON_STORE_URL=through)
+        running = await bus.house.start("feedback-bus", CARILLON_STORE_URL=through)
         await bus.publish(100)
         await bus.settled()
         proxy.silent = True
@@ -220,7 +220,7 @@ async def test_an_api_dies_after_the_log_has_an_event_and_before_it_answers(bus:
     bus.published += 1
     for subscription in bus.subscriptions[:2]:
         bus.expected[subscription.queue]["e77"] += 1
-    fan_out = await bus.house.start("fanout")
+    fan_out = await bus.house.start("feedback-bus")
     await until(bus.is_brought, "the event to be in both queues")
     await ended(fan_out)
     assert await bus.is_brought()

@@ -66,7 +66,7 @@ class Receiver:
             "CARILLON_FEEDBACK_GROUP": f"feedback-{self.house.app}",
             "CARILLON_FEEDBACK_FLUSH_SECONDS": "0.3",
         }
-        return await self.house.start("feedback", fault=fault, **(own | environment))
+        return await self.house.start("feedback-answers", fault=fault, **(own | environment))
 
     async def counted(self) -> None:
         """Wait until everything said is counted; it must never be more, and no record may be left."""

@@ -33,7 +33,7 @@ async def read_events(house: House, topic: str, count: int) -> list[BusEvent]:
 
 async def test_a_fan_out_that_dies_before_it_notes_that_it_told_leaves_the_notice_to_another(house: House) -> None:
     store = house.servers.store
-    doomed = await house.start("fanout", fault="notices.after_publish=kill")
+    doomed = await house.start("feedback-bus", fault="notices.after_publish=kill")
     stands = await add(store, "k", "a")
     assert await change(store, stands, state=SubscriptionStatus.SUSPENDED, reason="it is gone", now=await store.now())
     assert await doomed.gone() == -signal.SIGKILL
@@ -41,7 +41,7 @@ async def test_a_fan_out_that_dies_before_it_notes_that_it_told_leaves_the_notic
     assert notice is not None
     # Rather than wait until the dead one's turn is over.
     await store.bus_notices.put_off(notice, await store.now())
-    await house.start("fanout")
+    await house.start("feedback-bus")
 
     async def is_told() -> bool:
         return await store.bus_notices.find_oldest() is None
@@ -55,12 +55,12 @@ async def test_a_fan_out_that_dies_before_it_notes_that_it_told_leaves_the_notic
 async def test_another_fan_out_publishes_the_events_of_a_dead_one(house: House) -> None:
     store = house.servers.store
     await add_owner(store)
-    doomed = await house.start("fanout", fault="outbox.after_publish=kill")
+    doomed = await house.start("feedback-bus", fault="outbox.after_publish=kill")
     await end(store)
     assert await doomed.gone() == -signal.SIGKILL
     # Rather than wait until the dead one's turn is over.
     await store._database["outbox"].update_many({}, {"$unset": {"taken_until": ""}})
-    await house.start("fanout")
+    await house.start("feedback-bus")
 
     async def is_told() -> bool:
         return await store.outbox.find_oldest() is None

@@ -31,7 +31,7 @@ async def state_of(house: House, process: Process, *, later: float = 0) -> Proce
 async def test_a_killed_process_falls_silent_a_frozen_one_comes_back_and_an_ended_one_is_forgotten(
     house: House,
 ) -> None:
-    killed, frozen, ended = [await house.start(service) for service in ("scheduler", "worker", "feedback")]
+    killed, frozen, ended = [await house.start(service) for service in ("scheduler", "worker", "feedback-answers")]
     for process in (killed, frozen, ended):
         await until(partial(told_of, house, process), "a sign of life")
     await house.kill(killed)
@@ -97,7 +97,7 @@ async def test_two_hundred_processes_are_told_apart(house: House) -> None:
 async def test_a_process_that_is_too_old_does_not_start(house: House) -> None:
     meta = house.servers.store._database["meta"]
     await meta.update_one({"_id": "schema"}, {"$set": {"oldest": VERSION + 1}})
-    for service in ("init", "api", "worker", "scheduler", "feedback", "fanout"):
+    for service in ("init", "api", "worker", "scheduler", "feedback-answers", "feedback-bus"):
         process = await house.spawn(service)
         assert await process.gone() == 1
         assert "run a newer release" in process.log

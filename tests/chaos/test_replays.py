@@ -10,8 +10,8 @@ from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatu
 from shared.flow.bus.replays import BusReplayFlow, ReplayWish
 from shared.flow.bus.subscriptions import Subscribing, SubscriptionQuotas
 from tests.e2e.house import House
-from tests.services.fanout.fanning_out import collected, publish
-from tests.services.fanout.test_replays import HOUR
+from tests.services.feedback.fanning_out import collected, publish
+from tests.services.feedback.test_replays import HOUR
 from tests.store.bus.made_subscriptions import add, no_log
 from tests.tiers import and_rarely
 from tests.waiting import until

@@ -58,7 +58,10 @@ async def test_two_workers_are_told_to_end_one_after_the_other(house: House) -> 
 async def test_every_idle_process_ends_by_itself(house: House) -> None:
     await house.devices(2_000)
     own = {"CARILLON_FEEDBACK_TOPICS": f"^{house.app}-.*-feedbacks$", **PATIENT}
-    processes = [await house.start(service, **own) for service in ("api", "scheduler", "worker", "feedback", "fanout")]
+    processes = [
+        await house.start(service, **own)
+        for service in ("api", "scheduler", "worker", "feedback-answers", "feedback-bus")
+    ]
     # After some work: connections and lanes are open then.
     await house.exactly_once(await house.post(), 2_000)
     for process in processes:

@@ -169,7 +169,7 @@ async def test_an_api_dies_that_has_retried_a_dead_letter(house: House, bus: Del
     assert await api.gone() == -signal.SIGKILL
     assert (await bus.cursor(subscription)).open == len(EVENTS)
 
-    await house.start("fanout", **ENVIRONMENT)
+    await house.start("feedback-bus", **ENVIRONMENT)
     await are_sent(bus, subscription)
     cursor = await bus.cursor(subscription)
     assert (cursor.dead, cursor.open, len(bus.receiver.arrivals("/k"))) == (0, 0, 2)

@@ -16,7 +16,7 @@ BASE = K8S / "base"
 EXAMPLES = frozenset({"secret.example.yaml"})
 SETTINGS = BASE / "settings.env"
 KEYS = ("PROVIDERS_SECRET_KEYS", "CALLBACKS_SIGNING_SECRET")
-SERVICES = ("api", "scheduler", "worker", "feedback", "fanout")
+SERVICES = ("api", "scheduler", "worker", "feedback-answers", "feedback-bus")
 
 Object = dict[str, Any]
 

@@ -50,8 +50,8 @@ TABLE: dict[str, tuple[int, int, list[tuple[str, str, str]]]] = {
         ],
     ),
     "scheduler": (2, 8, [("prometheus", f"max({OCCURRENCE_AGE})", "5")]),
-    "feedback": (2, 16, [("kafka", FeedbackSettings().group, "50000")]),
-    "fanout": (2, BusSettings().log_partitions, [("kafka", BusSettings().group, "50000")]),
+    "feedback-answers": (2, 16, [("kafka", FeedbackSettings().group, "50000")]),
+    "feedback-bus": (2, BusSettings().log_partitions, [("kafka", BusSettings().group, "50000")]),
     "api": (2, 10, [("cpu", "", "70")]),
 }
 

@@ -109,8 +109,7 @@ class Missing:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Missing())
 import services.cli, services.wiring.api, services.wiring.workers, services.wiring.schedulers, services.wiring.process
-from services.feedback import listener
-from services.fanout import fan_out
+from services.feedback import fan_out, listener
 from services.api.http.documentation import DocumentationResource
 DocumentationResource([]).handlers()
 """

@@ -25,7 +25,7 @@ _PROGRAM = (
     "services.wiring.api",
     "services.wiring.schedulers",
     "services.wiring.workers",
-    "services.fanout.fan_out",
+    "services.feedback.fan_out",
     "services.feedback.listener",
     "litestar.plugins.pydantic",  # what an app imports when it is made, where pydantic is installed
     "shared.broker.rabbitmq",
@@ -58,10 +58,10 @@ class Forked:
         os.kill(self.pid, number)
 
 
-def fork(service: str, environment: Mapping[str, str], log: Path) -> Forked:
+def fork(words: list[str], environment: Mapping[str, str], log: Path) -> Forked:
     """Run `carillon SERVICE` with exactly this environment; what it says is added to `log`."""
     log.touch()
-    process = _context.Process(target=_serve, args=(service, dict(environment), str(log)), daemon=True)
+    process = _context.Process(target=_serve, args=(words, dict(environment), str(log)), daemon=True)
     process.start()
     return Forked(process)
 
@@ -83,8 +83,8 @@ def _command(words: list[str], environment: dict[str, str], folder: str, files: 
     _run(words, environment, files[1], files[2])
 
 
-def _serve(service: str, environment: dict[str, str], log: str) -> None:
-    _run([service], environment, log, log)
+def _serve(words: list[str], environment: dict[str, str], log: str) -> None:
+    _run(words, environment, log, log)
 
 
 def _run(words: list[str], environment: dict[str, str], out: str, err: str) -> None:

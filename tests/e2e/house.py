@@ -80,6 +80,11 @@ class Process:
         return found
 
 
+def command_of(service: str) -> list[str]:
+    """The words of `carillon` that run it: `feedback-bus` is `feedback --read bus`."""
+    return service.replace("feedback-", "feedback --read ").split()
+
+
 class House:
     """The processes of one test, one app with two locales, and its devices."""
 
@@ -154,10 +159,17 @@ class House:
     ) -> asyncio.subprocess.Process | Forked:
         # A library is only loaded before others by a program that starts.
         if self._forks and tree is None and "LD_PRELOAD" not in environment:
-            return fork(service, environment, log)
+            return fork(command_of(service), environment, log)
         with log.open("wb") as output:
             return await asyncio.create_subprocess_exec(
-                self.python, "-m", "services", service, env=environment, cwd=tree, stdout=output, stderr=output
+                self.python,
+                "-m",
+                "services",
+                *command_of(service),
+                env=environment,
+                cwd=tree,
+                stdout=output,
+                stderr=output,
             )
 
     async def devices(self, count: int, service: str = APNS) -> None:

@@ -55,7 +55,7 @@ async def typist(house: House, tmp_path: Path) -> AsyncIterator[Typist]:
     program.keep(f"http://127.0.0.1:{port}")
     async with receiver(tmp_path / "arrivals") as opened:
         await house.start("api", CARILLON_API_PORT=str(port), **ON_BUS)
-        for service in ("fanout", "worker", "scheduler"):
+        for service in ("feedback-bus", "worker", "scheduler"):
             await house.start(service, **ON_BUS)
         yield Typist(program, opened)
 

@@ -42,7 +42,7 @@ async def test_the_first_minutes_with_processes_on_servers(house: House, browser
     port = free_port()
     sandbox = {"CARILLON_PROVIDERS_SANDBOX_FILE": str(house.folder / "sandbox.ndjson")}
     await house.start("api", CARILLON_API_PORT=str(port), **ON_BUS, **sandbox)
-    for service in ("worker", "scheduler", "feedback", "fanout"):
+    for service in ("worker", "scheduler", "feedback-answers", "feedback-bus"):
         await house.start(service, **ON_BUS, **sandbox)
     await spend_first_minutes(browser, f"http://127.0.0.1:{port}", house.push_database)
 

@@ -68,7 +68,7 @@ async def an_app(house: House, customer: Customer) -> str:
 @pytest.mark.proof
 async def test_a_job_with_a_filter_its_records_and_its_feedback(house: House, customer: Customer) -> None:
     await house.devices(3_000)
-    for service in ("worker", "scheduler", "feedback"):
+    for service in ("worker", "scheduler", "feedback-answers"):
         await house.start(service, CARILLON_FEEDBACK_FLUSH_SECONDS="0.3", CARILLON_FEEDBACK_GROUP=f"g-{house.app}")
     app_id = await an_app(house, customer)
     ask = {"service": "apns", "filters": {"locale": "pt"}, "context": {"who": 'A"na\n'}, "metadata": {"dryRun": False}}
@@ -100,7 +100,7 @@ async def test_the_pusher_of_the_documentation_answers_each_record_once(
     house: House, customer: Customer, stack: Endpoints, tmp_path: Path
 ) -> None:
     await house.devices(300)
-    for service in ("worker", "scheduler", "feedback"):
+    for service in ("worker", "scheduler", "feedback-answers"):
         await house.start(service, CARILLON_FEEDBACK_FLUSH_SECONDS="0.3", CARILLON_FEEDBACK_GROUP=f"g-{house.app}")
     app_id, topic = await an_app(house, customer), f"{house.app}-feedbacks"
     await house.servers.stream.setup({topic: 2})

@@ -110,7 +110,7 @@ async def bus(house: House, tmp_path: Path) -> AsyncIterator[OnBus]:
     port, drain = free_port(), free_port()
     async with draining(tmp_path, drain) as drained:
         await house.start("api", CARILLON_API_PORT=str(port), **ON_BUS)
-        for service in ("fanout", "worker", "scheduler"):
+        for service in ("feedback-bus", "worker", "scheduler"):
             await house.start(service, **ON_BUS)
         yield OnBus(port, drained)
 
@@ -243,7 +243,7 @@ async def test_the_client_itself_where_ruby_can_be_had(house: House, tmp_path: P
     secured = {"CARILLON_API_CERTIFICATE_FILE": str(certificate), "CARILLON_API_PORT": str(port)}
     async with draining(tmp_path, drain) as drained:
         await house.start("api", **secured, **ON_BUS)
-        for service in ("fanout", "worker", "scheduler"):
+        for service in ("feedback-bus", "worker", "scheduler"):
             await house.start(service, **ON_BUS)
         told = await run_client(f"https://127.0.0.1:{port}", ROOT_KEY, drained.url)
         batches = drained.batches("widgets")

@@ -189,7 +189,7 @@ async def _bus(world: World, client: Client, there: Receiver) -> None:
     await _ok(as_client.post("/subscriber", published))
     for number in range(3):
         await _ok(client.post("/bus/topics/paid/events", topic | {"url": f"https://example.com/{number}"}))
-    async with world.running("fanout", "fanout"):
+    async with world.running("feedback-bus", "fanout"):
         await until(lambda: _chunks(world) >= 2, "chunks in both queues")
     world.clock.step(60)
     await _fire(world, lambda: len(there.arrivals()) >= 6 and not _restless(world))

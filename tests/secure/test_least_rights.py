@@ -74,7 +74,7 @@ async def test_a_schedule_fires_by_each_kind_of_callback(
 
 async def test_an_event_of_the_bus_reaches_its_receiver(house: House, secure: Secure, tmp_path: Path) -> None:
     """It is published, brought to its queue and delivered with the page's rights."""
-    for service in ("fanout", "scheduler", "worker"):
+    for service in ("feedback-bus", "scheduler", "worker"):
         await house.start(service, **OPEN, **QUICK, **secure.urls())
     publishing = Servers(load({**house.environment, **secure.urls()}), service="api")
     bus = Rooms(publishing).bus

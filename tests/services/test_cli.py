@@ -23,7 +23,7 @@ from tests.stack import Endpoints
 from tests.waiting import until
 
 COMMANDS = tuple(
-    "all api config dashboard demo doctor fanout feedback import init records rules scheduler seed up worker".split()  # noqa: SIM905 - a list
+    "all api config dashboard demo doctor feedback import init records rules scheduler seed up worker".split()  # noqa: SIM905 - a list
 )
 """Those that run something; `tests/cli` has the verbs."""
 

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.later("whole processes and a collector"), pytest.mark.
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 CALLERS = f"00-{TRACE}-{PARENT}-01"
 SERVER = 2
-OTHERS = ("worker", "scheduler", "feedback", "fanout")
+OTHERS = ("worker", "scheduler", "feedback-answers", "feedback-bus")
 POST_JOB = "POST /apps/{app_id}/jobs"
 PUSH_STAGES = ["feed", "produce", "read", "recover", "render", "settle", "take"]
 
@@ -75,7 +75,7 @@ async def test_a_push_is_one_tree_through_four_processes(house: House, collector
     customer = await open_api(house, **given)
     for service in ("worker", "scheduler"):
         await house.start(service, **given)
-    await house.start("feedback", **given | {"CARILLON_TRACING_RATIO": "1"})
+    await house.start("feedback-answers", **given | {"CARILLON_TRACING_RATIO": "1"})
     starts = int((datetime.now(UTC) + timedelta(seconds=1.5)).timestamp() * 1e9)
     app_id, job_id = await push(house, customer, CALLERS, startsAt=starts)
     finish = await collector.first("finish")
@@ -111,7 +111,7 @@ async def test_a_push_is_one_tree_through_four_processes(house: House, collector
     await house.servers.stream.setup({topic: 1})
     await house.servers.stream.publish(topic, [json.dumps({"metadata": {"jobId": job_id}, "Err": None}).encode()])
     flush = await collector.first("flush", lambda span: span.facts["records"] == 1)
-    assert (flush.service, flush.parent) == ("carillon-feedback", NO_PARENT)
+    assert (flush.service, flush.parent) == ("carillon-feedback-answers", NO_PARENT)
 
 
 async def check_tree(collector: Collector, trace_id: str, *, root: str) -> None:

@@ -55,7 +55,7 @@ async def test_what_one_version_began_the_other_brings_to_its_end(
     status, job = await before.call("POST", f"/apps/{app_id}/jobs?template=welcome", {"service": "apns"})
     assert status == 201, job
     assert await worker.gone() == -signal.SIGKILL
-    for service in ("worker", "scheduler", "feedback"):
+    for service in ("worker", "scheduler", "feedback-answers"):
         await house.start(service, second)
     path = f"/apps/{app_id}/jobs/{job['id']}"
     await until(lambda: is_completed(after, path), "the job to complete")

@@ -42,7 +42,7 @@ UNTOLD_SECONDS = 600
 LEAST_EVENTS = 5
 """A share counts from this many bad events on: on a quiet night, one is a hundredth of everything."""
 
-ROLES = ("api", "fanout", "feedback", "scheduler", "worker")
+ROLES = ("api", "feedback-answers", "feedback-bus", "scheduler", "worker")
 """The required processes of a deployment."""
 
 # Refusals of a caller's request are no failures of the server; nor are the answers of callbacks' hosts.

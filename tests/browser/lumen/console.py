@@ -10,7 +10,7 @@ from shared.store import Store
 from tests.browser.lumen.ids import next_id
 from tests.services.api.client import Client
 
-_PROCESSES = {"api": 3, "fanout": 2, "feedback": 1, "scheduler": 2, "worker": 6}
+_PROCESSES = {"api": 3, "feedback-bus": 2, "feedback-answers": 1, "scheduler": 2, "worker": 6}
 _PUSHES = ((0, 560_000), (23, 410_000), (46, 770_000))
 """The large ones: how many minutes ago each was at its highest, and how high that was."""
 _LATE = {"5000": 0.5, "10000": 0.28, "25000": 0.15, "50000": 0.06, "100000": 0.01}

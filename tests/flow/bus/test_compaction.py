@@ -11,7 +11,7 @@ from shared.store import Store
 from shared.store.bus import queues
 from shared.store.bus.cuts import CursorCut
 from tests.flow.bus.test_backlogs import bring, cursor_of, uncut
-from tests.services.fanout.fanning_out import collected_offsets
+from tests.services.feedback.fanning_out import collected_offsets
 from tests.store.bus.made_subscriptions import add
 
 pytestmark = pytest.mark.native

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from services.fanout.fan_out import FanOut
+from services.feedback.fan_out import FanOut
 from services.worker.bus.queue_run import QueueCalls
 from shared.domain.bus.cutting import ChunkHead, QueueCut
 from shared.domain.bus.deliveries import Cursor

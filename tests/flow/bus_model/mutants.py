@@ -4,7 +4,7 @@ A cut that does not compare its cursor is no fault alone: the ids of its deliver
 are gone ("cut without cursor" takes all three away). A settlement that does not compare its cursor is not found yet.
 """
 
-from services.fanout.fan_out import FanOut
+from services.feedback.fan_out import FanOut
 from services.worker.bus.queue_run import QueueCalls
 from shared.domain.bus import cutting
 from shared.domain.bus.deliveries import CallResult

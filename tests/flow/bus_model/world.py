@@ -52,7 +52,7 @@ class World(SimulatedWorld):
             finish(subscribing.subscribe(draw_wish(key, self.chance)))
         finish(self.servers.broker.setup(QUEUES))
         names = "a" if self.weather.alone else "ab"
-        for kind in ("fanout", "worker", "scheduler"):
+        for kind in ("feedback-bus", "worker", "scheduler"):
             for name in names:
                 self._start(f"{kind} {name}")
         self._start("publisher")

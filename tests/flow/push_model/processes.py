@@ -81,7 +81,7 @@ def scheduler(process: Process, servers: ModelServers, settings: Settings) -> li
 
 def feedback(process: Process, servers: ModelServers, settings: Settings) -> list[Component]:
     """The service that counts what receivers say."""
-    found = build_service("feedback", _rooms(process, servers, settings))
+    found = build_service("feedback-answers", _rooms(process, servers, settings))
     return [component for component in found if component.name == "feedback"]
 
 

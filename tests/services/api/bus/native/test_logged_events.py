@@ -12,7 +12,7 @@ import pytest_asyncio
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.structs import TopicPartition
 
-from services.fanout.fan_out import FanOut
+from services.feedback.fan_out import FanOut
 from shared.domain.bus.deliveries import EventDelivery
 from shared.domain.bus.filters import EventFilter
 from shared.domain.bus.subscriptions import EventForm

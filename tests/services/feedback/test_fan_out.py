@@ -40,7 +40,7 @@ from shared.stream import Stream
 from shared.stream.kafka import KafkaStream
 from shared.stream.kafka.servers import KafkaServers
 from shared.stream.local import LocalStream
-from tests.services.fanout.fanning_out import Wakes, collected, fanning_out, got, log_ends, make_log, publish
+from tests.services.feedback.fanning_out import Wakes, collected, fanning_out, got, log_ends, make_log, publish
 from tests.stack import Endpoints
 from tests.store.bus.made_subscriptions import add, change, made
 from tests.tiers import and_rarely

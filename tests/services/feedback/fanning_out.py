@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from services.fanout.fan_out import FanOut
+from services.feedback.fan_out import FanOut
 from shared.domain.bus.events import EventDraft, stamp
 from shared.domain.bus.folding import FoldLimits
 from shared.domain.bus.subscriptions import EventSubscription

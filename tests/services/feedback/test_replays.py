@@ -30,7 +30,7 @@ from shared.secrets import KeyRing
 from shared.store import Store
 from shared.stream import Stream
 from shared.stream.kafka import KafkaStream
-from tests.services.fanout.fanning_out import SMALL, Wakes, collected, fanning_out, got, log_ends, make_log, publish
+from tests.services.feedback.fanning_out import SMALL, Wakes, collected, fanning_out, got, log_ends, make_log, publish
 from tests.store.bus.made_subscriptions import add, change
 
 pytestmark = pytest.mark.later("replays; the bus's model has deaths, and test_fan_out.py its promise")
