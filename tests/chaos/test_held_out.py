@@ -41,7 +41,7 @@ class AwayOnce:
 @asynccontextmanager
 async def a_worker(rooms: Rooms) -> AsyncIterator[None]:
     """A worker in this process."""
-    (worker,) = build_service("worker", rooms)
+    worker, *_ = build_service("worker", rooms)
     await worker.start()
     try:
         yield

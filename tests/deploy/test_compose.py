@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from shared.runtime.settings import ShutdownSettings
 from tests.deploy.manifests import SERVICES, Object, compose, instructions, interpolated
+from tests.e2e.house import command_of
 
 SERVERS = {
     "mongo": "mongo:8.0",
@@ -81,7 +82,7 @@ def test_it_holds_our_services_and_the_servers_that_they_need() -> None:
 @pytest.mark.parametrize("name", OURS)
 def test_ours_run_the_image_that_is_built_here_each_in_its_own_role(name: str) -> None:
     ours = service(name)
-    assert (ours["image"], ours["build"], ours["command"]) == ("carillon:latest", ".", [name])
+    assert (ours["image"], ours["build"], ours["command"]) == ("carillon:latest", ".", command_of(name))
     assert ours["read_only"] is True
     assert ours["cap_drop"] == ["ALL"]
 

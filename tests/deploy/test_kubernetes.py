@@ -21,6 +21,7 @@ from tests.deploy.manifests import (
     project,
     variables,
 )
+from tests.e2e.house import command_of
 
 WORKLOADS = manifests("Deployment", "Job")
 DEPLOYMENTS = manifests("Deployment")
@@ -60,7 +61,7 @@ def test_a_workload_runs_the_image_of_this_version_in_its_own_role(workload: Obj
     tags = {image["name"]: image["newTag"] for image in kustomization()["images"]}
     assert tags == {"carillon": project()["version"]}
     assert container(workload)["image"] == "carillon"
-    assert container(workload)["args"] == [workload["metadata"]["name"]]
+    assert container(workload)["args"] == command_of(workload["metadata"]["name"])
     assert "command" not in container(workload), "the image's entry point is the command"
 
 
