@@ -27,7 +27,7 @@ from tests.stack import Endpoints
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native, pytest.mark.slow]
 
-LARGEST, LARGEST_TOGETHER = 120 * 1024, 3_200_000
+LARGEST, LARGEST_TOGETHER = 128 * 1024, 3_200_000
 _NAVIGATION, _TALL = 208, 1_600
 _WHOLE_SECTIONS = """cut => {
     const last = (parts, below) => Math.max(0, ...[...document.querySelectorAll(parts)]

@@ -146,10 +146,10 @@ async def test_a_file_in_which_nobody_is_known_stops_the_job(house: House) -> No
     ("content", "reason"),
     [
         (b"", "empty"),
-        (b"id\nu1\nu\x00\n", "byte 7"),
+        (b"id\nu1\nu\x00\n", "line 3"),
         (b"id\n" + b"u" * 2_000_000, "line 2"),
-        pytest.param(b"id\n", "nobody", marks=pytest.mark.slow),
-        pytest.param(b"id\nu1\n\xff\n", "byte 6", marks=pytest.mark.slow),
+        pytest.param(b"id\n", "no rows", marks=pytest.mark.slow),
+        pytest.param(b"id\nu1\n\xff\n", "line 3", marks=pytest.mark.slow),
         pytest.param(b"id\nu1\nu2,x\n", "line 3", marks=pytest.mark.slow),
         pytest.param(b'id\nu1\n"u2\n', "line 3", marks=pytest.mark.slow),
     ],
