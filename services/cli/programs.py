@@ -86,8 +86,12 @@ def _add_service(name: str, services: Sequence[str], sentence: str) -> None:
         _serve(context, services, name)
 
 
-for _process in ("api", "scheduler", "worker"):
-    _add_service(_process, [_process], PROCESSES[_process])
+for _process, _sentence in {
+    "api": "Run the HTTP API.",
+    "scheduler": "Run the scheduler: the clock, and upkeep of unfinished work.",
+    "worker": "Run a worker: it plans, sends and finishes jobs.",
+}.items():
+    _add_service(_process, [_process], _sentence)
 _add_service("all", list(PROCESSES), "Run all services in one process.")
 
 

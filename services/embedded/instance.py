@@ -24,7 +24,6 @@ from urllib.parse import quote
 
 import click
 import msgspec
-import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -46,7 +45,6 @@ from shared.runtime.settings import ApiSettings, HealthSettings, Settings
 from shared.secrets import KeyRing, fresh_key, read_keys
 from shared.stream import Stream
 
-log = structlog.get_logger(__name__)
 FIRST_ADMIN = "admin@example.com"
 OURS = ("up.lock", "carillon.log")  # each of them tells that we made the folder
 KEY_FILE, SIGNING_FILE = "secret.key", "signing.key"
@@ -86,7 +84,7 @@ def find_running(folder: Path) -> Instance | None:
 
 async def serve(settings: Settings, announce: Announce) -> int:
     """Run until a signal or a failure; returns the exit code."""
-    # Other commands read this module, and start at once.
+    # Other commands import this module and must start quickly.
     from services.wiring.process import build, set_up
     from services.wiring.rooms import Rooms
     from services.wiring.schedulers import take_up

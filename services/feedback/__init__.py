@@ -1,0 +1,1 @@
+"""The readers of Kafka: answers about pushes (`listener`), and the log of the bus (`fan_out`)."""

@@ -11,11 +11,4 @@
 A new route, stage or periodic piece of work is a line in one of these files.
 """
 
-PROCESSES = {
-    "api": "Run the HTTP API.",
-    "scheduler": "Run the scheduler: the clock, and upkeep of unfinished work.",
-    "worker": "Run a worker: it plans, sends and finishes jobs.",
-    "feedback-bus": "Bring events of the bus to their subscriptions.",
-    "feedback-answers": "Count what pushers answer about pushes.",
-}
-"""Each process with its sentence in `carillon --help`."""
+PROCESSES = ("api", "scheduler", "worker", "feedback-bus", "feedback-answers")

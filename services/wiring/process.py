@@ -30,7 +30,7 @@ from shared.store.database import Schema
 log = structlog.get_logger(__name__)
 
 _NEEDED = {"worker": ("broker",), "feedback-answers": ("stream",), "feedback-bus": ("stream",)}
-"""By service, the servers without which it is not ready; none is without MongoDB."""
+"""By service, the servers without which it is not ready. Every service also needs MongoDB."""
 _USED = {
     "api": ("broker", "audience"),
     "scheduler": ("broker",),

@@ -45,8 +45,8 @@ def scheduler_components(rooms: Rooms) -> list[Component]:
     servers = rooms.servers
     return [
         Closing("wake-ups due soon", rooms.bus.waker.close),
-        TickingClock(servers.store, servers.time, _fire(rooms), servers.settings.scheduler),
         *(Periodic(name, run, interval_seconds=seconds) for name, run, seconds in periodic_work(rooms)),
+        TickingClock(servers.store, servers.time, _fire(rooms), servers.settings.scheduler),  # stops first
     ]
 
 

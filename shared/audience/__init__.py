@@ -124,7 +124,7 @@ class Audience:
         return divided_users(rows)
 
     async def read_users(self, table: str, users: Sequence[str], *, limit: int) -> Devices | None:
-        """The devices of these users in the zone, with their zones, in the order of their seq_id; `None` if there are
+        """The devices of these users, with their zones, in the order of their seq_id; `None` if there are
         more than `limit`. An id that the column cannot hold has none."""
         ids = await self._readable(table, users)
         rows = await self._tables.ask(table, (), lambda known, _: statements.of_users(known), ids, limit + 1)

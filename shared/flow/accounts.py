@@ -2,7 +2,7 @@
 
     idle? ──> takes nothing new ──> idle? ──> noted ──> secrets, templates ──> the rest, in steps ──> idle? ──> the app
 
-Each subject brings the data that it has stored for an app (`Part.belongings`). A noted removal is finished: a
+Each subject brings the data that it has stored for an app (`Belongings`). A noted removal is finished: a
 request does as much as fits, upkeep does the rest. Until then the app exists, and its name and ids are taken. A
 link is stored like a session that has no browser yet.
 """

@@ -108,12 +108,10 @@ async def settle_counted(
     """Settle a batch as if the provider accepted every call. `None` if another worker has it."""
     screened = await screen(store, links, mailing, credential, batch, rows, {}, now=await store.now())
     taken = [replace(prepared.message, state=MessageState.SENT, attempt=1) for prepared in screened.prepared]
-    rejected = [
-        reject(note.prepared.message, note.reason, at=note.at, detail=note.detail)
-        for note in screened.rejected
-        if note.at is not None
-    ]
-    entries = [*taken, *rejected]
+    entries = [*taken]
+    for note in screened.rejected:
+        assert note.at is not None
+        entries.append(reject(note.prepared.message, note.reason, at=note.at, detail=note.detail))
     return await store.message_batches.settle(
         batch,
         to=BatchStatus.SENT,

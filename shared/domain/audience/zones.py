@@ -30,7 +30,6 @@ from shared.domain.instants import EPOCH
 from shared.domain.time_zones import read_rules, time_zone, zone_names
 
 REST = "rest"
-UTC_ZONE = "+0000"
 SKIP = "skip"
 NEXT_DAY = "nextDay"
 

@@ -274,9 +274,8 @@ class Upkeep:
             queued = await self._requeue_stale(job, batches, since.batches[queue])
         if not job.standing.feeds:
             return Found(jobs=1, plans=plans, queued=queued, owned=owned)
-        kind = self._kinds.of(job.service)
         if job.reopening:
-            await kind.reopen(job)
+            await self._kinds.of(job.service).reopen(job)
         await self._breaker.look(job.key)
         await self._feed_once(job, since.fed)
         changed_at = [batch.changed_at for batch in on_their_way[BatchStatus.QUEUED] if batch.changed_at is not None]

@@ -44,9 +44,7 @@ class Ending(Struct, frozen=True):
 
 class Schedules(Aggregate):
     def __init__(self, database: AsyncDatabase[Document]) -> None:
-        self._database = database
         self._schedules = database["schedules"]
-        self._meta = database["meta"]
 
     async def setup(self) -> None:
         await self._schedules.create_index([("namespace", ASCENDING), ("state", ASCENDING), ("key", ASCENDING)])

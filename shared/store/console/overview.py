@@ -92,9 +92,6 @@ def _paths(counts: Counts) -> list[tuple[str, Any]]:
     return [*((field, value) for field, value in counts.items() if isinstance(value, int)), *nested]
 
 
-_UNNAMED = ["", None]  # as the first release writes it too
-
-
 class NamespaceLists(Aggregate):
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._users = database["users"]
@@ -107,9 +104,7 @@ class NamespaceLists(Aggregate):
     async def page(self, *, after: str = "", limit: int) -> Page[str]:
         found = {
             *await self._read(self._users, "email", {}, user_namespace(""), after, limit + 1),
-            *await self._read(
-                self._tokens, "_id", {"namespace": {"$in": _UNNAMED}}, token_namespace(""), after, limit + 1
-            ),
+            *await self._read(self._tokens, "_id", {"namespace": ""}, token_namespace(""), after, limit + 1),
             *await read_values(self._tokens, "namespace", after=after, limit=limit + 1),
             *await read_values(self._schedules, "namespace", after=after, limit=limit + 1),
         }
@@ -119,7 +114,7 @@ class NamespaceLists(Aggregate):
 
     async def count_tokens(self, namespace: str, *, most: int) -> int:
         named = await self._tokens.count_documents({"namespace": namespace}, limit=most)
-        own = {"_id": namespace.removeprefix(token_namespace("")), "namespace": {"$in": _UNNAMED}}
+        own = {"_id": namespace.removeprefix(token_namespace("")), "namespace": ""}
         return min(named + (await self._tokens.find_one(own, {"_id": 1}) is not None), most)
 
     async def _read(
