@@ -250,7 +250,7 @@ def _jobs(rooms: Rooms, drafts: JobDrafts, answers: JobAnswers) -> Sequence[Reso
         JobMovesResource(store, jobs.flow, jobs.removal, answers),
         BatchesResource(store, jobs.watch),
         TemplateTrialResource(store, max_record_bytes=most, lenient=lenient),
-        GroupsResource(store, jobs.groups, jobs.flow, jobs.watch),
+        GroupsResource(store, jobs.groups, jobs.watch),
         PartUploadsResource(store, uploads(rooms)),
         upload_urls,
     ]

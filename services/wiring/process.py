@@ -50,6 +50,7 @@ async def serve(settings: Settings, services: Sequence[str], *, name: str) -> in
     try:
         with lifecycle.pause_collection():
             components = build(Rooms(servers), services, known)
+            add_checks(components, known)
     except CarillonError:
         await servers.close()
         raise
@@ -75,7 +76,7 @@ def build(rooms: Rooms, services: Sequence[str], known: ProcessHealth) -> list[C
             known.add(_SHOWN.get(server, server), getattr(servers, server).ping)
         for server in _USED.get(service, ()):
             known.add(_SHOWN.get(server, server), getattr(servers, server).ping, needed=False)
-    components = [
+    return [
         health.server(known, servers.settings.health),
         *_tracers(servers),
         Closing("connections", servers.close),  # after all others have stopped
@@ -85,10 +86,13 @@ def build(rooms: Rooms, services: Sequence[str], known: ProcessHealth) -> list[C
         MinuteCounting(servers.store, servers.time),
         *(component for service in services for component in build_service(service, rooms)),
     ]
+
+
+def add_checks(components: Sequence[Component], known: ProcessHealth) -> None:
+    """Let `/readyz` wait until each component works. `carillon up` has verified its servers before it starts them."""
     for component in components:
         if isinstance(component, Checked):
             known.add(component.name, component.check)
-    return components
 
 
 def build_service(service: str, rooms: Rooms) -> list[Component]:

@@ -177,7 +177,6 @@ def _messages(rooms: Rooms, grace: Grace) -> Sequence[Stage[Any]]:
             messages.bounces,
             grace,
             servers.clock,
-            rules,
             in_flight=chosen.batches_in_flight,
         ),
     )

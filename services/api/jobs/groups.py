@@ -24,7 +24,7 @@ from shared.domain.ids import read_uuid
 from shared.domain.jobs.batches import Totals
 from shared.domain.jobs.groups import Group, Step
 from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus
-from shared.flow.jobs.moves import GroupFlow, JobFlow
+from shared.flow.jobs.moves import GroupFlow
 from shared.flow.jobs.watch import JobWatch
 from shared.store import Store
 
@@ -80,11 +80,10 @@ _move = partial(
 
 
 class GroupsResource(Resource):
-    def __init__(self, store: Store, groups: GroupFlow, jobs: JobFlow, watch: JobWatch) -> None:
+    def __init__(self, store: Store, groups: GroupFlow, watch: JobWatch) -> None:
         self._store = store
         self._watch = watch
         self._groups = groups
-        self._jobs = jobs
 
     @Route(
         "GET", GROUP, summary="Show a localized push: its zones, and the progress of all together.",

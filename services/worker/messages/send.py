@@ -29,7 +29,7 @@ from services.worker.jobs.finish import Grace
 from services.worker.messages.dispatch import DispatchEnd
 from services.worker.messages.entries import BatchTaken, EntryWriter, Note, Prepared, Purpose
 from services.worker.messages.in_hand import BatchesInHand, BatchInHand, falls_silent
-from services.worker.messages.opening import Dispatches, SendRules
+from services.worker.messages.opening import Dispatches
 from services.worker.messages.rows import (
     Mailings,
     MessagesOfJob,
@@ -154,7 +154,6 @@ class MessageSender(Stage[SendMessages]):
         bounces: BounceBreaker,
         grace: Grace,
         clock: Clock,
-        rules: SendRules,
         *,
         in_flight: int,
     ) -> None:
@@ -172,7 +171,6 @@ class MessageSender(Stage[SendMessages]):
         self._bounces = bounces
         self._grace = grace
         self._clock = clock
-        self._rules = rules
         self._in_hand = BatchesInHand(store, bounces, clock, most=in_flight)
         self._at: dict[str, int] = {}
         self._own: LRUCache[str, bool] = LRUCache(_REMEMBERED_OWNERS)

@@ -35,7 +35,7 @@ async def test_it_is_ready_once_its_servers_are_fit() -> None:
 async def test_the_process_looks_at_it(tmp_path: object) -> None:
     settings = load({"CARILLON_BROKER_URL": "memory://", "CARILLON_STREAM_URL": f"local://{tmp_path}/stream"})
     capabilities, health = Servers(settings, service="worker"), ProcessHealth()
-    process.build(Rooms(capabilities), ["worker"], health)
+    process.add_checks(process.build(Rooms(capabilities), ["worker"], health), health)
     assert set(health._checks) == {"mongodb", "broker", "push database", "stream", "schema", "worker"}
     assert set(health._checks) - health._needed == {"push database", "stream"}
     await capabilities.close()
