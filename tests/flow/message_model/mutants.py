@@ -93,7 +93,7 @@ MUTANTS = {
         "a call begins at an instant that its note does not cover",
         "UNNOTED",
         (Dispatch, "_covered_until_us", flaws.cover_for_ever),
-        seed=37,
+        seed=54,
         weather=_SLEEPS,
     ),
     "blind reservation": _mutant(
