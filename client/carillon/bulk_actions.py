@@ -25,7 +25,7 @@ class BulkFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which things; at least one field is needed. Dead letters: of a `namespace` (`*` for all), a `key`, an `error`.
     Schedules: of a `namespace`, whose keys begin with `prefix`, in a `state`, with a `label` (`team:billing`; of
     several, joined by commas, all are needed). Jobs: of the `app` with this id, in a `status`, with exactly these
-    `template` names (joined by commas), made `by` this caller."""
+    `template` names (joined by commas), made by the caller that `by` names."""
 
     namespace: str | None = None
     key: str | None = None
@@ -60,8 +60,8 @@ class BulkFailure(Struct, frozen=True, kw_only=True):
 
 class BulkAction(Short, frozen=True, kw_only=True, rename="camel"):
     """A bulk action. `state` is `waiting`, `running`, `done`, `cancelled` or `failed`. `matched` things were there when
-    it was made; these are `done`, `skipped` (there was nothing to do) and `failed`. `redacted` says that the
-    filter's error and the reasons of failures are left out: the caller is a viewer."""
+    it was made; of these, `done`, `skipped` (there was nothing to do) and `failed` count those that ended. `redacted`
+    says that the filter's error and the reasons of failures are left out: the caller is a viewer."""
 
     id: str
     act: str

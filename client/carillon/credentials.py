@@ -124,8 +124,8 @@ class Credentials(Resource[M]):
     """The credentials of apps. All methods raise `CarillonError`.
 
     A method that sends a test message (`create`, `replace_secret`, `test`) is not attempted again once an attempt may
-    have reached the server, so that no provider gets several: `Unavailable` then means an unknown outcome of
-    the request. `list` shows that.
+    have reached the server, so that no provider gets several: `Unavailable` then means that the outcome is
+    unknown; `list` shows it.
     """
 
     @call

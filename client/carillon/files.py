@@ -97,7 +97,7 @@ class File:
         """Raise again what kept `parts` from reading, which their sender may take for an error of the connection.
 
         Raises:
-            Invalid: it is not what was found: the content read is unknown.
+            Invalid: the file changed while it was read.
             OSError: it could not be read.
         """
         if not self._path.exists() or _version(self._path.stat()) != self._version:

@@ -289,7 +289,7 @@ class MessageSample(_View, frozen=True):
 
 
 class MessagesPreview(Short, _View, frozen=True):
-    """The messages that a job with a credential would send. `recipients` are the counted ones that would be called;
+    """The messages that a job with a credential would send. `recipients` counts those that would be called;
     unless that is `exact`, the estimate tells about how many there are in all. `malformed` and `suppressed` ones would
     never be called, nor those whose message is `unrendered`, empty or too long; `repeated` rows get no message. With
     `unfilled_tags` the job would be stopped. `samples` are of the first 20 locales. `queue` and `estimated_end` are

@@ -11,18 +11,18 @@ from shared.runtime.loops import Periodic
 
 
 def answers_components(rooms: Rooms) -> list[Component]:
-    servers = rooms.servers
     from services.feedback.listener import Listener
 
+    servers = rooms.servers
     return [Listener(servers.stream, servers.store, servers.settings.feedback)]
 
 
 def bus_components(rooms: Rooms) -> list[Component]:
     """The reader of the log, and the publishers of notices and of Carillon's own events to it."""
-    servers = rooms.servers
     from services.feedback.fan_out import FanOut
 
-    store, stream, time, bus = servers.store, servers.stream, servers.time, rooms.bus
+    servers, bus = rooms.servers, rooms.bus
+    store, stream, time = servers.store, servers.stream, servers.time
     flusher = LogFlusher(store, Registry(store), bus.waker.wake, time.now)
     verify = partial(stream.verify, bus.stream_topics)
     base_url = servers.settings.api.public_url

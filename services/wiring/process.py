@@ -152,9 +152,9 @@ async def set_up(rooms: Rooms) -> None:
     Raises:
         TooOld: a later release has locked this one out of the database.
     """
-    servers = rooms.servers
     from services.wiring.workers import build_stages, queues_of
 
+    servers = rooms.servers
     queues, topics = queues_of(build_stages(rooms)), rooms.bus.stream_topics
     if (stamp := await servers.store.schema.read()) is not None:
         check_stamp(stamp)

@@ -56,23 +56,23 @@ class Rooms:
 
     def __init__(self, servers: Servers) -> None:
         self.servers = servers
-        self.accounts = AccountsRoom(servers, self)
-        self.jobs = JobsRoom(servers, self)
-        self.push = PushRoom(servers, self)
-        self.clock = ClockRoom(servers, self)
-        self.messages = MessagesRoom(servers, self)
-        self.bus = BusRoom(servers, self)
-        self.console = ConsoleRoom(servers, self)
+        self.accounts = AccountsRoom(self)
+        self.jobs = JobsRoom(self)
+        self.push = PushRoom(self)
+        self.clock = ClockRoom(self)
+        self.messages = MessagesRoom(self)
+        self.bus = BusRoom(self)
+        self.console = ConsoleRoom(self)
 
 
 class Room:
     """One subject in a process."""
 
-    def __init__(self, servers: Servers, rooms: Rooms) -> None:
-        self.servers = servers
-        self.settings = servers.settings
-        self.store = servers.store
+    def __init__(self, rooms: Rooms) -> None:
         self.rooms = rooms
+        self.servers = rooms.servers
+        self.settings = rooms.servers.settings
+        self.store = rooms.servers.store
 
 
 class AccountsRoom(Room):

@@ -214,7 +214,7 @@ class S3Blobs:
     async def _write_in_parts(self, path: str, place: Place, first: bytes, rest: AsyncIterator[bytes]) -> None:
         async with self._write_client(path) as client:
             created = await client.create_multipart_upload(Bucket=place.bucket, Key=place.key)
-        upload = self._upload(path, created["UploadId"])
+        upload: dict[str, Any] = {"Bucket": place.bucket, "Key": place.key, "UploadId": created["UploadId"]}
         parts: list[Any] = []
         try:
             piece = first

@@ -58,5 +58,5 @@ def hasty(house: House) -> None:
 
 @pytest.fixture
 def lingering(house: House) -> None:
-    """What a killed process has locked stays locked for 15 seconds, as in MongoDB for up to a minute."""
+    """The locks of a killed process last for 15 seconds, as they do in MongoDB for up to a minute."""
     house.session_seconds = 15.0

@@ -36,7 +36,7 @@ LABEL_NAME_CHARACTERS = 63
 LABEL_VALUE_CHARACTERS = 255
 DAY_SECONDS = 86_400
 LONGEST_INTERVAL_SECONDS = 36_525 * DAY_SECONDS  # a century
-# They take the place of a key in the path of a request, or are lost on the way there.
+# Other routes have these in the place of a key, or clients remove them from a path.
 NOT_KEYS = frozenset({"bulk", "due", "preview", ".", ".."})
 _BEFORE_FIRST = EPOCH - timedelta(milliseconds=1)
 Count = Annotated[int, Meta(ge=1, le=2**53)]

@@ -54,8 +54,8 @@ class BulkFilterBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Which things. Dead letters: of a `namespace` (`*` for all), a `key`, an `error`. Schedules: of a `namespace`,
     with keys that begin with `prefix`, in a `state`, with a `label` (`team:billing`; of several, joined by commas, all
     are needed); only those that fire are paused, and only paused ones resumed.
-    Jobs: of the app with this id, in a `status`, with exactly these `template` names, made `by` this caller. Without a
-    namespace, the caller's own. At least one of these is needed."""
+    Jobs: of the app with this id, in a `status`, with exactly these `template` names, made by the caller that `by`
+    names. Without a namespace, the caller's own. At least one of these is needed."""
 
     namespace: _Text = UNSET
     key: _Text = UNSET

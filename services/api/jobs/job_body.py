@@ -283,7 +283,7 @@ class JobQueueView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 class AccountFigures(Struct, frozen=True, kw_only=True):
     """The figures of such a job in a `round`: its messages, the same as a `receipt`, what is ahead of it, and when it
-    ends, as far as anybody can tell. `options` are what it has of its own, by the names in the body of POST."""
+    ends, if that is known. `options` are what it has of its own, by the names in the body of POST."""
 
     round: int
     messages: MessageCountsView
@@ -303,8 +303,8 @@ class MessageSampleView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AccountPreview(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The messages that a job with a credential would send, and when. `recipients` are the counted ones that would be
-    called, in as much of the audience as there was time for: `exact` says that this was all, else the estimate takes
+    """The messages that a job with a credential would send, and when. `recipients` counts those that would be called,
+    in as much of the audience as there was time for: `exact` says that this was all, else the estimate takes
     the rest to be like it. Messages to `malformed` addresses and to `suppressed` ones would never be called, nor
     `unrendered` ones, which would be empty or too long; rows that are `repeated` get no message. With `unfilledTags`
     the job would be stopped. `samples` are of the first 20 locales.

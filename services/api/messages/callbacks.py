@@ -107,7 +107,7 @@ class CallbacksResource(Resource):
 
     @_route(
         "POST", CALLBACKS_PATH + "/{message_id:str}",
-        summary="Take what a provider tells of the message in the URL.",
+        summary="Accept a provider's report about the message in the URL.",
     )  # fmt: skip
     async def take_message_callback(
         self, request: Request[Any, Any, Any], credential_id: FromPath[str], message_id: FromPath[str]

@@ -65,7 +65,7 @@ RegionField = Annotated[
 
 
 class SuppressionBody(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A recipient who is to get nothing more of an app by this channel."""
+    """A recipient who is to get nothing more from an app by this channel."""
 
     channel: ChannelField
     address: AddressField

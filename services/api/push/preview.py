@@ -79,7 +79,7 @@ class AudienceView(View, frozen=True):
     without_token: Annotated[int, Meta(description="Counted devices that would be skipped.")]
     unknown: Annotated[int, Meta(description="Counted users of a file who have no device.")]
     repeated: Annotated[int, Meta(description="Counted rows of a file that repeat an earlier user.")]
-    held_out_users: Annotated[int, Meta(description="Estimated part of the counted users that is held out.")]
+    held_out_users: Annotated[int, Meta(description="Estimated number of counted users in the control group.")]
     zones: Annotated[list[ZoneCount], Meta(description=f"The {LISTED} most frequent ones.")]
     locales: Annotated[list[LocaleCount], Meta(description=f"The {LISTED} most frequent ones.")]
 

@@ -108,7 +108,7 @@ class BatchesInHand:
             try:
                 await look()
             except Unavailable as error:
-                log.warning("nobody knows how the jobs in hand stand", reason=str(error))
+                log.warning("the jobs in hand cannot be read", reason=str(error))
             except Exception:
                 # Without a look no pause would act any more, unnoticed.
                 log.exception("the batches in hand cannot be looked at")

@@ -141,7 +141,7 @@ class SingleSender(Stage[SendSingles]):
                 writer = self._writer(credential, owner, session)
                 await self._send_all(_Work(owner, credential, session, writer, turn))
             except BatchTaken:
-                log.warning("somebody else sends these single messages by now")
+                log.warning("another worker sends these single messages by now")
 
     async def _want(self, credential_id: str) -> SendLease:
         """Raise the lease's `wanted`. A dead owner may have left a transaction open that blocks the lease, so the
@@ -250,7 +250,7 @@ class SingleSender(Stage[SendSingles]):
                 dispatch.stop(DispatchEnd.TAKEN)
                 return
             except Unavailable as error:
-                log.warning("nobody knows which single messages are due", reason=str(error))
+                log.warning("the single messages that are due cannot be read", reason=str(error))
                 added = 0
             if not added and not dispatch.held:
                 return

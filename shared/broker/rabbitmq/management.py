@@ -51,7 +51,7 @@ class Unmanageable(Unavailable):
 
 
 def policy_of(queue: str) -> dict[str, Any]:
-    """The policy that only this queue's whole name matches."""
+    """The policy of this queue alone: its pattern is the whole name."""
     return {
         "pattern": f"^{re.escape(queue)}$",
         "definition": {"delivery-limit": DELIVERY_LIMIT},

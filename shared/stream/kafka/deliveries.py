@@ -133,7 +133,7 @@ def _outcomes(
             outcomes[place] = None
             continue
         producer.usable = False
-        # Whether the broker answered that it did not take the batch and never will.
+        # The broker answered that it did not take the batch and never will.
         if isinstance(error, BrokerResponseError) and not error.retriable and not isinstance(error, UnknownError):
             refused[place] = Undeliverable(f"Kafka: {type(error).__name__}: {error}")
         else:

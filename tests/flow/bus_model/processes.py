@@ -55,7 +55,7 @@ class BusServers:
 
 
 def components(process: Process, servers: BusServers) -> list[Component]:
-    """What a process is made of, by its name: `worker a`, `scheduler b`, `feedback-bus a`."""
+    """The components of a process, by its name: `worker a`, `scheduler b`, `feedback-bus a`."""
     kind = process.name.partition(" ")[0]
     rooms = _rooms(process, servers)
     if kind == "worker":

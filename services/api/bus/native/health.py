@@ -91,8 +91,8 @@ def _show(subscription: EventSubscription, standing: ReceiverStanding) -> BusHea
 
 
 class BusPressureView(Struct, frozen=True):
-    """The load of all subscriptions, at most a second old: `due` batches, `queued` events, the age of the
-    oldest of them in seconds, and `log_lag` records of the log that are in no queue yet."""
+    """The load of all subscriptions, at most a second old: `due` batches, `queued` events, the age of the oldest
+    of them in `oldest_seconds`, and `log_lag` records of the log that are in no queue yet."""
 
     due: int
     queued: int

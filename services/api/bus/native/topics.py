@@ -146,8 +146,8 @@ class BusTopicsResource(Resource):
 
     @Route(
         "DELETE", TOPIC,
-        summary="Delete a topic of the caller's without other subscribers, or as an admin any, and remove it from "
-                "every subscription.",
+        summary="Delete a topic of the caller's that no other namespace subscribes to (an admin: any topic), and "
+                "remove it from every subscription.",
         act="topic.delete", who=KNOWN, answers={HTTPStatus.NO_CONTENT: None},
         problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), segments=SEGMENTS,
     )  # fmt: skip

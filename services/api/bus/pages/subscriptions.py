@@ -1,4 +1,4 @@
-"""`/ui/bus`, `/ui/bus/subscriptions/…` and `/ui/bus/topics/…`: how well subscriptions are, how one is made and changed,
+"""`/ui/bus`, `/ui/bus/subscriptions/…` and `/ui/bus/topics/…`: the health of subscriptions, how to make and change one,
 and what is published.
 
 Each page of the bus is about one namespace: the reader's own, or the one that `?namespace=` names, which every link and

@@ -35,7 +35,7 @@ class PublishedSubscriptionBody(Struct, frozen=True, forbid_unknown_fields=True)
     callback: Annotated[
         str,
         Meta(
-            description="The receiver of events: an `https` URL without a query. A user in it replaces `uuid`.",
+            description="The receiver of events: an `https` URL without a query. A user name in it is used as `uuid`.",
             pattern="^https?://",
             examples=["https://app.example.com/events"],
         ),
