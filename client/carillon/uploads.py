@@ -8,7 +8,6 @@ from carillon.attempts import path_of, query_of
 from carillon.calls import M, Resource, call
 from carillon.errors import Conflict, NotFound
 from carillon.files import File, Progress, Source, file_of
-from carillon.transport import Answer
 from carillon.values import encode
 
 SLICE_BYTES = 8 * 2**20
@@ -70,7 +69,8 @@ class Uploads(Resource[M]):
         """
         async with file_of(source, self._transport.runtime) as file:
             file.report(on_progress)
-            return (await self._transport.upload("/uploadurl", _url, file)).read(_Place).csv_path
+            told = await self._transport.upload("/uploadurl", lambda answer: answer.read(_Place).url, file)
+            return told.read(_Place).csv_path
 
     @call
     async def upload_csv(
@@ -165,7 +165,3 @@ class Uploads(Resource[M]):
         return await self._post(
             Upload, "apps", app_id, "uploads", upload_id, "complete", content=content, reason=reason
         )
-
-
-def _url(told: Answer) -> str:
-    return told.read(_Place).url

@@ -154,7 +154,8 @@ def open_target(url: str, secret: str) -> Iterator[CopyTarget]:
 def check_target(url: str) -> None:
     try:
         parts = urlsplit(url)
-        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and _is_plain(url)
+        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        good = good and url.isprintable() and " " not in url
         httpx.URL(url)
     except (ValueError, httpx.InvalidURL):
         good = False
@@ -162,7 +163,3 @@ def check_target(url: str) -> None:
         raise click.UsageError(
             f"--to must be a URL such as http://localhost:3000/events, not {visible(url.rpartition('@')[2])}"
         )
-
-
-def _is_plain(url: str) -> bool:
-    return url.isprintable() and " " not in url

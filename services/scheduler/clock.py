@@ -19,7 +19,7 @@ which clears them of suspicion. So a crash loop with another cause leaves no bac
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -309,7 +309,8 @@ class TickingClock(Background):
     async def _fire_all(self, group: Sequence[Held]) -> bool:
         trusted_until = min(held.trusted_until for held in group)
         due = [held.occurrence for held in group]
-        with root("fire", _traces(due), occurrences=len(due), lateness=partial(self._lateness, due)):
+        traces = (occurrence.trace for occurrence in due)
+        with root("fire", traces, occurrences=len(due), lateness=partial(self._lateness, due)):
             return await self._firing.fire(due, trusted_until=trusted_until)
 
     def _lateness(self, due: Sequence[Occurrence]) -> float:
@@ -347,7 +348,3 @@ class TickingClock(Background):
         """Release these claims: no attempt was made, and no process died of them."""
         for start in range(0, len(held), _PAGE):
             await self._store.occurrences.release(held[start : start + _PAGE])
-
-
-def _traces(due: Sequence[Occurrence]) -> Iterator[str]:
-    return (occurrence.trace for occurrence in due)

@@ -67,12 +67,10 @@ def read_http_callback(request: CallbackRequest, *secrets: str) -> Callback:
         timestamp = verify_webhook(request.headers, request.body, *secrets)
     except Forged as error:
         raise NotSigned(str(error)) from None
-    told = tuple(_news(each, request.message, secrets) for each in _read(request.body))
+    listed = request.body.lstrip().startswith(b"[")
+    read = read_json(request.body, _many) if listed else [read_json(request.body, _one)]
+    told = tuple(_news(each, request.message, secrets) for each in read)
     return Callback(news=told, at=read_epoch(timestamp))
-
-
-def _read(body: bytes) -> list[HttpNews]:
-    return read_json(body, _many) if body.lstrip().startswith(b"[") else [read_json(body, _one)]
 
 
 def _news(told: HttpNews, key: str, secrets: tuple[str, ...]) -> CallbackNews:

@@ -67,13 +67,10 @@ def count_buckets(histogram: Histogram) -> dict[str, int]:
     for family in histogram.collect():
         below = 0
         for sample in (each for each in family.samples if each.name.endswith("_bucket")):
-            counts[_bound(float(sample.labels["le"]))] = int(sample.value) - below
+            bound = float(sample.labels["le"])
+            counts[INFINITE if math.isinf(bound) else str(round(bound * _MICROSECONDS))] = int(sample.value) - below
             below = int(sample.value)
     return counts
-
-
-def _bound(seconds: float) -> str:
-    return INFINITE if math.isinf(seconds) else str(round(seconds * _MICROSECONDS))
 
 
 class HeldThing(Struct, frozen=True):

@@ -54,7 +54,7 @@ class IdempotencyKeys(Aggregate):
 
     async def recall(self, used: Idempotency) -> FirstUse | None:
         found = await self._keys.find_one({"_id": used.key})
-        return _value(found) if found is not None and _identity(found).is_same(used) else None
+        return _value(found) if found is not None and Idempotency(found["_id"], found["digest"]).is_same(used) else None
 
     async def remember(self, key: str, made: str) -> None:
         await self._keys.update_one({"_id": key}, {"$set": {"made": made}})
@@ -65,10 +65,6 @@ class IdempotencyKeys(Aggregate):
 
     async def forget(self, *, before: datetime, limit: int) -> int:
         return await forget_some(self._keys, {"used_at": {"$lt": before}}, limit)
-
-
-def _identity(document: Document) -> Idempotency:
-    return Idempotency(document["_id"], document["digest"])
 
 
 def _value(document: Document) -> FirstUse:

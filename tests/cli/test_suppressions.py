@@ -4,35 +4,10 @@ import json
 
 import pytest
 
-from tests.cli.conftest import Document, Program
+from tests.cli.conftest import Program
 from tests.services.api.conftest import House
 
 pytestmark = [pytest.mark.repeats, pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
-
-ALL = "/apps/{appId}/suppressions"
-
-
-async def test_somebody_is_added_found_and_removed(cli: Program, house: House, document: Document) -> None:
-    app = ("--app", await house.app())
-    made = await cli.done("suppressions", "add", "Ana@EXAMPLE.com", "--channel", "mail", *app, "--json")
-    document.check("post", ALL, made.json, "201")
-    number = ("91234567", "--channel", "sms", "--default-region", "SG", "--list", "news", "--cause", "unsubscribe")
-    assert (
-        "Blocked +6591234567: it gets no more messages of the list news"
-        in (await cli.done("suppressions", "add", *number, *app)).out
-    )
-    listed = (await cli.done("suppressions", "list", *app, "--json")).lines
-    document.check("get", ALL, listed)
-    assert {each["address"]: each["cause"] for each in listed} == {
-        "Ana@example.com": "hand", "+6591234567": "unsubscribe",
-    }  # fmt: skip
-    table = (await cli.done("suppressions", "list", *app, "--address", "Ana@example.com", "--wide")).out
-    assert "Ana@example.com" in table and "(all)" in table and "+65" not in table
-    await cli.done("suppressions", "remove", "Ana@example.com", *app, "--yes")
-    [left] = (await cli.done("suppressions", "list", *app, "--json")).lines
-    await cli.done("suppressions", "remove", left["id"], *app, "--yes")
-    ended = await cli.run("suppressions", "remove", "Ana@example.com", *app, "--yes")
-    assert (ended.code, "is not blocked" in ended.err) == (4, True)
 
 
 async def test_which_of_several_is_meant_must_be_said(cli: Program, house: House) -> None:

@@ -116,7 +116,7 @@ def _body_fields(properties: Json) -> Json:
     needed = [name for name, schema in properties.items() if _breaks_when_unset(schema)]
     return {
         "properties": {
-            name: _without_default(schema) if name in needed else _or_null(schema)
+            name: {key: schema[key] for key in schema if key != "default"} if name in needed else _or_null(schema)
             for name, schema in properties.items()
         },
         "required": needed,
@@ -127,10 +127,6 @@ def _breaks_when_unset(schema: Json) -> bool:
     if "enum" in schema:
         return schema["default"] not in schema["enum"]
     return bool(_RULES_AGAINST_UNSET & schema.keys())
-
-
-def _without_default(schema: Json) -> Json:
-    return {key: value for key, value in schema.items() if key != "default"}
 
 
 def _or_null(schema: Json) -> Json:

@@ -153,7 +153,8 @@ def publish(
     ids = " ".join(str(each["id"]) for each in published)
     if published or session.out.json:
         told = {"published": len(published), "refused": refused, "ids": ids}
-        session.out.confirm(told, _sentence(published), id="ids")
+        what = ids if len(published) == 1 else f"{len(published):,} events"
+        session.out.confirm(told, f"Published {what}.", id="ids")
     if published and is_new:
         names = [each["name"] for each in session.api.items("bus", "topics", limit=_COMPARED)]
         near = suggest(topic, [name for name in names if name != topic])
@@ -183,10 +184,6 @@ def _tell_refused(session: Session, start: int, results: Sequence[Json]) -> int:
     for each in bad:
         session.out.tell(f"{start + each['index'] + 1}: {each['error']['field']}: {each['error']['reason']}")
     return len(bad)
-
-
-def _sentence(published: Sequence[Json]) -> str:
-    return f"Published {published[0]['id']}." if len(published) == 1 else f"Published {len(published):,} events."
 
 
 @click.command("listen", cls=Verb)

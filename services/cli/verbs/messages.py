@@ -196,7 +196,7 @@ def list_suppressions(session: Session, address: str, limit: int | None) -> None
         TableColumn("ADDRESS", lambda each: each["address"] or "(by a link)"),
         TableColumn("CHANNEL", lambda each: each["channel"], "word"),
         TableColumn("LIST", lambda each: each["list"] or "(all)"),
-        TableColumn("CAUSE", _cause, "word"),
+        TableColumn("CAUSE", lambda row: row["cause"] + ", unsubscribe" * _is_both(row), "word"),
         TableColumn("SINCE", lambda each: session.out.when(each["at"]), "word"),
     )
     found = session.api.items("apps", find_app(session), "suppressions", limit=limit, address=address)
@@ -303,10 +303,6 @@ def _outcome_of_suppression(session: Session, start: int, result: Json) -> str:
         return "created" if result["status"] == HTTPStatus.CREATED else "there"
     session.out.tell(f"{start + result['index'] + 1}: {result['error']['field']}: {result['error']['reason']}")
     return "refused"
-
-
-def _cause(suppression: Json) -> str:
-    return f"{suppression['cause']}, unsubscribe" if _is_both(suppression) else str(suppression["cause"])
 
 
 def _is_both(suppression: Json) -> bool:

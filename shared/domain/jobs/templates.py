@@ -120,7 +120,7 @@ def check_json(field: str, value: Any) -> None:
     Texts and keys contain no NUL, a text has at most 64 KiB and a key 1 KiB, 64 bits keep each number (`NotExact`), no
     object repeats a key (`Repeated`), nesting ends at `JSON_DEPTH`. The error's reason begins with `invalid <field>`.
     """
-    found = _first_fault(value, _leaf_fault, _key_fault)
+    found = _first_fault(value, _leaf_fault, lambda key: _text_fault(key, KEY_BYTES))
     if found is None:
         return
     if found.fault is _TOO_DEEP:
@@ -240,10 +240,6 @@ def _leaf_fault(leaf: Any) -> str:
             return NOT_EXACT
         case _:
             return ""
-
-
-def _key_fault(key: str) -> str:
-    return _text_fault(key, KEY_BYTES)
 
 
 def _open_tag_fault(leaf: Any) -> str:

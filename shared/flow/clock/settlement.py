@@ -134,7 +134,11 @@ class Settlement:
     async def _try_again(self, attempts: Sequence[Attempt]) -> None:
         # One chance for all: occurrences that are put off to the same moment share one update.
         chance = random.random()
-        copies = [_copy(attempt, chance) for attempt in attempts if _is_series_refused(attempt)]
+        copies = [
+            retry_entry(each.occurrence, fires_at=each.ended_at + _delay(each, chance), attempts=each.number)
+            for each in attempts
+            if _is_series_refused(each)
+        ]
         if copies:
             await self._store.occurrences.add(copies)
             await fault("clock.after_copy")
@@ -224,10 +228,6 @@ def _next_try(attempt: Attempt, chance: float) -> Retry:
     if attempt.answered:
         return Retry(occurrence, attempt.ended_at + _delay(attempt, chance), attempt.number)
     return Retry(occurrence, attempt.ended_at + _pause_unanswered(attempt, chance), occurrence.attempts, attempt.made)
-
-
-def _copy(attempt: Attempt, chance: float) -> Occurrence:
-    return retry_entry(attempt.occurrence, fires_at=attempt.ended_at + _delay(attempt, chance), attempts=attempt.number)
 
 
 def _pause_unanswered(attempt: Attempt, chance: float) -> timedelta:

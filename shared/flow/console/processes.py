@@ -142,10 +142,6 @@ def read_counts() -> Counts:
         "retries": readings.count(metrics.RETRIES),
         "dead_letters": readings.count(metrics.DEAD),
         "requests": readings.count(metrics.HTTP_REQUESTS),
-        "server_errors": readings.count_by(metrics.HTTP_REQUESTS, _server_error).get("5xx", 0),
+        "server_errors": readings.count_by(metrics.HTTP_REQUESTS, lambda labels: labels["status"][0]).get("5", 0),
         "feedback": readings.count(metrics.FEEDBACK_RECORDS),
     }
-
-
-def _server_error(labels: readings.Labels) -> str:
-    return "5xx" if labels["status"].startswith("5") else ""

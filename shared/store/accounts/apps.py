@@ -22,10 +22,6 @@ _codec = Codec(App)
 _BATCH = 1_000  # of less than a kilobyte each
 
 
-def _bundle_id_taken() -> Conflict:
-    return Conflict("another app has this bundleId (uix_apps_bundle_id)", field="bundleId")
-
-
 def _name_taken(name: str | None) -> Conflict:
     reason = "another app has this name: case makes no difference, since both would share push tables"
     return Conflict(reason, field="name", value=name)
@@ -39,7 +35,8 @@ def _unique(name: str | None = None) -> Iterator[None]:
     except DuplicateKeyError as error:
         # The value after the name of the index is a user's text.
         index = str(error).partition(" dup key")[0]
-        raise (_name_taken(name) if "name_key" in index else _bundle_id_taken()) from error
+        bundle_id_taken = Conflict("another app has this bundleId (uix_apps_bundle_id)", field="bundleId")
+        raise (_name_taken(name) if "name_key" in index else bundle_id_taken) from error
 
 
 class Apps(Aggregate):

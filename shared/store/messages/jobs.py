@@ -162,7 +162,11 @@ class MessageJobs(Aggregate):
     async def find_waiting(self, credential_id: str, *, limit: int) -> list[WaitingJob]:
         found = self._jobs.find(_open_of(credential_id), _WITHOUT).sort("created_at", ASCENDING).limit(limit)
         jobs = [job_of(document | {"context": "{}"}) async for document in found]
-        return [_waiting_job(job) for job in jobs if not options_of(job).dry_run]
+        return [
+            WaitingJob(job.key, max(from_ns(job.created_at), job.starts), job.standing.feeds)
+            for job in jobs
+            if not options_of(job).dry_run
+        ]
 
     async def get_standings(self, job_keys: Sequence[str]) -> dict[str, Standing]:
         found = read_any_job(self._jobs, job_keys, STANDING_FIELDS)
@@ -224,10 +228,6 @@ def _source_of(document: Document) -> MessageSource:
 
 def _open_of(credential_id: str) -> Document:
     return {"credential_id": credential_id, "open": True}
-
-
-def _waiting_job(job: Job) -> WaitingJob:
-    return WaitingJob(job.key, max(from_ns(job.created_at), job.starts), job.standing.feeds)
 
 
 def _running_job(document: Document) -> RunningJob:

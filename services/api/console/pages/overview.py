@@ -188,7 +188,7 @@ class SettingsPages(PageSet):
         ]
         return {
             "title": "Settings",
-            "groups": [(section, list(some)) for section, some in groupby(shown, _section_of)],
+            "groups": [(name, list(some)) for name, some in groupby(shown, lambda one: one["name"].partition(".")[0])],
             "changed": sum(setting["value"] != setting["default"] for setting in settings),
             "word": visit.query("q"),
             "changed_only": changed_only,
@@ -197,10 +197,6 @@ class SettingsPages(PageSet):
 
 def _rank(process: Mapping[str, Any]) -> tuple[int, Sequence[str], str]:
     return _ORDER.get(process["state"], 0), process["roles"], process["id"]
-
-
-def _section_of(setting: Mapping[str, Any]) -> str:
-    return str(setting["name"]).partition(".")[0]
 
 
 APPS_AT_ONCE = 10
