@@ -53,7 +53,7 @@ test-of: deps ## Run the tests that prove one mechanism, in all tiers but storms
 storm: deps ## Attack the API, simulate push, messages and the bus, kill processes: ten minutes each (ARGS="--seconds=60 --seed=7")
 	$(PYTEST) -n0 -s --storm $(STORMS) $(ARGS)
 
-mutants: $(DEV_READY) ## Put small faults into the rules, and list those that no test finds (ARGS=shared/domain/rates.py: into these)
+mutants: $(DEV_READY) ## Put small faults into the rules, and list those that no test finds (ARGS=shared/core/rates.py: into these)
 	$(RUN) tests.mutation $(ARGS)
 
 record: deps ## Write down anew what the product does (tests/recorded/answers), so that the difference can be reviewed

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from services.commands.rules import RUNBOOKS
-from shared.domain.console.signs import ROLES, SIGNS, Sign
+from shared.console.rules.signs import ROLES, SIGNS, Sign
 
 Series = Mapping[str, str]
 

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from shared.domain.instants import EPOCH
+from shared.core.instants import EPOCH
 
 
 class ManualClock:

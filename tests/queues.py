@@ -1,11 +1,11 @@
 """The queues of all tasks, and a broker that has them."""
 
-from shared.broker.memory import MemoryBroker
-from shared.domain.bus.wake_ups import DELIVER_QUEUE, REPLAY_QUEUE, SLOW_QUEUE
-from shared.domain.clock.callbacks import CALL_QUEUE
-from shared.domain.console.bulk_actions import BULK_QUEUE
-from shared.domain.jobs.jobs import BATCH_QUEUE, FINISH_QUEUE, MAIL_QUEUE, SPLIT_QUEUE
-from shared.domain.messages.singles import MESSAGE_QUEUE, SINGLE_QUEUE
+from shared.bus.rules.wake_ups import DELIVER_QUEUE, REPLAY_QUEUE, SLOW_QUEUE
+from shared.clock.rules.callbacks import CALL_QUEUE
+from shared.console.rules.bulk_actions import BULK_QUEUE
+from shared.drivers.rabbitmq.memory import MemoryBroker
+from shared.jobs.rules.jobs import BATCH_QUEUE, FINISH_QUEUE, MAIL_QUEUE, SPLIT_QUEUE
+from shared.messages.rules.singles import MESSAGE_QUEUE, SINGLE_QUEUE
 
 QUEUES = (
     SPLIT_QUEUE,

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.stream import Stream
-from shared.stream.kafka import KafkaStream
-from shared.stream.kafka.servers import KafkaServers
-from shared.stream.local import LocalStream
+from shared.drivers.kafka import Stream
+from shared.drivers.kafka.local import LocalStream
+from shared.drivers.kafka.servers import KafkaServers
+from shared.drivers.kafka.stream import KafkaStream
 from tests.tiers import and_rarely
 
 

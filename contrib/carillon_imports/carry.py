@@ -23,12 +23,12 @@ from carillon_imports.report import (
     verdict,
 )
 from services.wiring.servers import Servers
-from shared.domain.errors import Refused
+from shared.console.store_idempotency import Imports
+from shared.core.errors import Refused
+from shared.drivers.mongo.documents import Identified
 from shared.runtime import logs
 from shared.runtime.private import without_secrets
 from shared.runtime.settings import Settings
-from shared.store.documents import Identified
-from shared.store.idempotency import Imports
 
 R_contra = TypeVar("R_contra", bound=Identified, contravariant=True)
 T = TypeVar("T", bound=Identified)

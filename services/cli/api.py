@@ -15,7 +15,7 @@ from carillon.jobs import Jobs
 from carillon.transport import Transport
 from carillon.uploads import Uploads
 from carillon.values import encode
-from shared.domain.plain_words import decode_but
+from shared.core.plain_words import decode_but
 
 PAGE = 1_000
 TIMEOUT_SECONDS = 60.0

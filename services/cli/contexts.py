@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from services.cli.exits import Exit, Failure
-from shared.domain.plain_words import read_mistake
+from shared.core.plain_words import read_mistake
 
 FILE = "contexts.toml"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO

@@ -23,7 +23,7 @@ from services.cli.output import (
     state_column,
     visible,
 )
-from shared.domain.jobs.events import SILENT, label_of, per_unit
+from shared.jobs.rules.events import SILENT, label_of, per_unit
 
 BAD_ENDS = frozenset({"stopped", "failed", "expired"})
 ENDED = BAD_ENDS | {"completed"}

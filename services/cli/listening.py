@@ -17,7 +17,7 @@ from carillon.errors import CarillonError, NotFound, Unavailable
 from services.cli.output import visible
 from services.cli.session import Session
 from services.cli.watching import PERIOD_SECONDS
-from shared.outgoing.signing import check_secret, webhook_headers
+from shared.drivers.http.signing import check_secret, webhook_headers
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from services.cli.exits import Exit, Failure
 from services.cli.job_shape import state_of
 from services.cli.output import ELLIPSIS, Json, visible
 from services.cli.session import Session
-from shared.domain.errors import suggest
+from shared.core.errors import suggest
 
 UUID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")
 SEARCHED = 5_000

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from services.cli.output import read_given, read_local, read_past, read_span
-from shared.domain.plain_words import HANDED_ON, Paths, decode_but, find_json_fault, read_typed_number
+from shared.core.plain_words import HANDED_ON, Paths, decode_but, find_json_fault, read_typed_number
 
 Decorate = Callable[[Callable[..., Any]], Callable[..., Any]]
 

@@ -18,7 +18,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.domain.instants import first_shown
+from shared.core.instants import first_shown
 
 ELLIPSIS = "…"
 

@@ -18,15 +18,15 @@ from services.cli.contexts import DATA_FOLDER
 from services.cli.options import Count, Decorate
 from services.commands.rules import print_rules
 from services.wiring import PROCESSES
-from shared.domain.errors import CarillonError, Invalid
-from shared.domain.push.records import APNS, SERVICES
+from shared.core.errors import CarillonError, Invalid
+from shared.push.rules.records import APNS, SERVICES
 from shared.runtime import configuration, lifecycle
 from shared.runtime.private import without_secrets
 from shared.runtime.settings import Settings
 
 if TYPE_CHECKING:
     from services.embedded.instance import Instance
-    from shared.stream import Stream
+    from shared.drivers.kafka import Stream
 
 programs = click.Group("programs")
 """The commands of this module."""
@@ -280,7 +280,7 @@ def seed(
     """
     from services.commands.seed import Customer, headers_of, seed_and_tell
     from services.embedded import instance as embedded
-    from shared.domain.accounts.apps import check_app_name
+    from shared.accounts.rules.apps import check_app_name
 
     settings = settings_of(context)
     instance = None if own is False else embedded.find_running(_folder_of(settings, data_dir))

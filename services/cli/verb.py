@@ -12,7 +12,7 @@ import click
 from services.cli import complete
 from services.cli.exits import Exit, Failure, failure_of
 from services.cli.session import CommonOptions, Session, read_common_options
-from shared.domain.errors import CarillonError as InsideError
+from shared.core.errors import CarillonError as InsideError
 
 # The client needs httpx, which loads a command line of its own if rich is installed: 80 ms for nothing.
 sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]

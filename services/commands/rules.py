@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import click
 import msgspec
 
-from shared.domain.console.signs import SIGNS, Sign
+from shared.console.rules.signs import SIGNS, Sign
 
 RUNBOOKS = "docs/runbooks.md"
 

@@ -12,10 +12,10 @@ from typing import Any, Self
 import httpx
 from msgspec import Struct
 
-from shared.audience import devices
-from shared.domain.audience.audiences import table_name
-from shared.domain.errors import Refused, Unavailable
-from shared.domain.push.records import APNS
+from shared.audience.rules.audiences import table_name
+from shared.core.errors import Refused, Unavailable
+from shared.drivers.postgres import devices
+from shared.push.rules.records import APNS
 
 Object = dict[str, Any]
 

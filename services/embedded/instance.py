@@ -32,18 +32,18 @@ from services.embedded.processes import ProcessMark
 from services.embedded.servers import Child, start_servers
 from services.wiring import PROCESSES
 from services.wiring.servers import Servers
-from shared.domain.accounts.secrets import PREFIX
-from shared.domain.errors import Conflict, Invalid, Unavailable
-from shared.domain.push.feedback import Skipped, read
-from shared.flow.accounts import make_sign_in_link
-from shared.outgoing.signing import check_secret
+from shared.accounts.removal import make_sign_in_link
+from shared.accounts.rules.secrets import PREFIX
+from shared.core.errors import Conflict, Invalid, Unavailable
+from shared.drivers.http.signing import check_secret
+from shared.drivers.kafka import Stream
+from shared.drivers.secrets import KeyRing, fresh_key, read_keys
+from shared.push.rules.feedback import Skipped, read
 from shared.runtime.health import ProcessHealth
 from shared.runtime.lifecycle import Background, Closing, run
 from shared.runtime.loops import pause
 from shared.runtime.private import make_private_folder, private_files, without_secrets, write_private
 from shared.runtime.settings import ApiSettings, HealthSettings, Settings
-from shared.secrets import KeyRing, fresh_key, read_keys
-from shared.stream import Stream
 
 FIRST_ADMIN = "admin@example.com"
 OURS = ("up.lock", "carillon.log")  # each of them tells that we made the folder

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
 
 # Below every usual ephemeral range: no client's socket takes the port that a server gives up for its restart.
 _PORTS = range(20_000, 32_000)

@@ -26,7 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from services.embedded import processes
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
 from shared.runtime.private import write_private
 
 _CACHE = Path("/var/cache/carillon")  # only root makes something there

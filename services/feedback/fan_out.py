@@ -18,18 +18,18 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import structlog
 
-from shared.domain.bus.folding import LogEntry, merge_entries
-from shared.domain.errors import Unavailable
-from shared.flow.bus.flushing import LogFlusher, LogPositions, UnwokenUpkeep
-from shared.flow.reading import read_patiently
+from shared.bus.flushing import LogFlusher, LogPositions, UnwokenUpkeep
+from shared.bus.rules.folding import LogEntry, merge_entries
+from shared.bus.store_subscriptions import UnreadableSubscriptions
+from shared.core.errors import Unavailable
+from shared.drivers.kafka import Stream
+from shared.drivers.kafka.patience import read_patiently
+from shared.drivers.kafka.reading import Reader
 from shared.runtime.bus_settings import BusSettings
 from shared.runtime.lifecycle import Background
 from shared.runtime.loops import Backoff, Outage
 from shared.runtime.metrics import BUS_LOG_LAG
 from shared.store import Store
-from shared.store.bus.subscriptions import UnreadableSubscriptions
-from shared.stream import Stream
-from shared.stream.reading import Reader
 
 log = structlog.get_logger(__name__)
 

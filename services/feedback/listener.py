@@ -14,10 +14,12 @@ from collections.abc import Mapping
 
 import structlog
 
-from shared.domain.documents import Position
-from shared.domain.errors import Unavailable
-from shared.domain.push.feedback import Fold
-from shared.flow.reading import read_patiently
+from shared.core.documents import Position
+from shared.core.errors import Unavailable
+from shared.drivers.kafka import Stream
+from shared.drivers.kafka.patience import read_patiently
+from shared.drivers.kafka.reading import Chunk, Reader
+from shared.push.rules.feedback import Fold
 from shared.runtime.faults import fault
 from shared.runtime.lifecycle import Background
 from shared.runtime.loops import Backoff, Outage
@@ -25,8 +27,6 @@ from shared.runtime.metrics import FEEDBACK_FLUSH_AGE, FEEDBACK_FLUSHES, FEEDBAC
 from shared.runtime.settings import FeedbackSettings
 from shared.runtime.tracing import root
 from shared.store import Store
-from shared.stream import Stream
-from shared.stream.reading import Chunk, Reader
 
 log = structlog.get_logger(__name__)
 

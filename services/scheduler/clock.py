@@ -29,9 +29,9 @@ import structlog
 from msgspec.structs import replace
 
 from services.scheduler.hold import FairHold, Held, Hold
-from shared.domain.clock.occurrences import SHARDS, Occurrence, lateness
-from shared.domain.errors import Unavailable
-from shared.flow.time import DatabaseTime
+from shared.clock.rules.occurrences import SHARDS, Occurrence, lateness
+from shared.clock.store_occurrences import Heads, Visible, fresh_token
+from shared.core.errors import Unavailable
 from shared.runtime.faults import fault
 from shared.runtime.lifecycle import Background
 from shared.runtime.loops import Backoff, Outage, pause
@@ -39,7 +39,7 @@ from shared.runtime.metrics import CLAIMED, HELD, OLDEST_VISIBLE, SUSPECTS
 from shared.runtime.settings import SchedulerSettings
 from shared.runtime.tracing import root
 from shared.store import Store
-from shared.store.clock.occurrences import Heads, Visible, fresh_token
+from shared.time import DatabaseTime
 
 log = structlog.get_logger(__name__)
 

@@ -17,8 +17,7 @@ from math import ceil
 
 from msgspec import Struct, field
 
-from shared.broker import Broker
-from shared.domain.clock.callbacks import (
+from shared.clock.rules.callbacks import (
     CALL_QUEUE,
     CallTarget,
     HttpCallback,
@@ -28,17 +27,18 @@ from shared.domain.clock.callbacks import (
     TopicMessage,
     host_of,
 )
-from shared.domain.clock.occurrences import Occurrence, OccurrenceKind, handed_over
-from shared.domain.clock.schedules import Schedule, carillon_headers
-from shared.domain.errors import Unavailable
-from shared.domain.tasks import encode
-from shared.flow.clock.settlement import Attempt, Settlement
+from shared.clock.rules.occurrences import Occurrence, OccurrenceKind, handed_over
+from shared.clock.rules.schedules import Schedule, carillon_headers
+from shared.clock.settlement import Attempt, Settlement
+from shared.clock.store_occurrences import fresh_token
+from shared.core.errors import Unavailable
+from shared.core.tasks import encode
+from shared.drivers.kafka import Stream
+from shared.drivers.rabbitmq import Broker
 from shared.runtime.faults import fault
 from shared.runtime.metrics import CALLS_OVER_SHARE
 from shared.runtime.tracing import resume, with_header
 from shared.store import Store
-from shared.store.clock.occurrences import fresh_token
-from shared.stream import Stream
 
 Due = tuple[Occurrence, Schedule]
 _LOOK_SECONDS = 0.25

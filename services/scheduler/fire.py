@@ -18,17 +18,17 @@ from datetime import datetime, timedelta
 import structlog
 
 from services.scheduler.deliver import Deliveries, Due
-from shared.domain.clock.callbacks import HttpCallback
-from shared.domain.clock.occurrences import SCHEDULE, Occurrence, OccurrenceKind, Owner, read_owner
-from shared.domain.clock.schedules import Schedule, Verdict, judge, missed_until
-from shared.domain.errors import Unavailable
-from shared.flow.clock.settlement import Attempt, Settlement, not_attempted
-from shared.flow.time import DatabaseTime
+from shared.clock.rules.callbacks import HttpCallback
+from shared.clock.rules.occurrences import SCHEDULE, Occurrence, OccurrenceKind, Owner, read_owner
+from shared.clock.rules.schedules import Schedule, Verdict, judge, missed_until
+from shared.clock.settlement import Attempt, Settlement, not_attempted
+from shared.clock.store_occurrences import Retry
+from shared.core.errors import Unavailable
 from shared.runtime.faults import fault
 from shared.runtime.metrics import CONFLICTS
 from shared.runtime.tracing import carry, resume
 from shared.store import Store
-from shared.store.clock.occurrences import Retry
+from shared.time import DatabaseTime
 
 log = structlog.get_logger(__name__)
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from shared.domain.clock.occurrences import Occurrence, owner_group
+from shared.clock.rules.occurrences import Occurrence, owner_group
 
 
 class Held(Struct, frozen=True):

@@ -7,12 +7,12 @@ import random
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
-from shared.domain.clock.occurrences import SHARDS, read_owner
-from shared.domain.clock.schedules import is_active, owner_of
-from shared.flow.time import DatabaseTime
+from shared.clock.rules.occurrences import SHARDS, read_owner
+from shared.clock.rules.schedules import is_active, owner_of
+from shared.clock.store_schedules import Ending
 from shared.runtime.loops import Swept
 from shared.store import Store
-from shared.store.clock.schedules import Ending
+from shared.time import DatabaseTime
 
 _STEP = 1_000
 _LOOK = 10_000

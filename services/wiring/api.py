@@ -62,16 +62,16 @@ from services.api.push.devices import DevicesResource
 from services.api.push.preview import PreviewResource, PreviewRules, SamplesResource
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
-from shared.domain.clock.callbacks import Targets
-from shared.domain.jobs.uploads import MAX_BYTES
-from shared.flow.bus.deliveries import DeliveryLookup, LoggedEvents
-from shared.flow.bus.receivers import Receivers, ReceiverTrials
-from shared.flow.clock.due import DueLooker
-from shared.flow.jobs.uploads import UploadFlow
-from shared.flow.messages.barring import UnsubscribeFlow
-from shared.flow.messages.figures import CredentialFigures
-from shared.flow.messages.retention import RecipientRedaction
-from shared.flow.messages.singles import SendLimiter
+from shared.bus.deliveries import DeliveryLookup, LoggedEvents
+from shared.bus.receivers import Receivers, ReceiverTrials
+from shared.clock.due import DueLooker
+from shared.clock.rules.callbacks import Targets
+from shared.jobs.rules.uploads import MAX_BYTES
+from shared.jobs.uploads import UploadFlow
+from shared.messages.barring import UnsubscribeFlow
+from shared.messages.figures import CredentialFigures
+from shared.messages.retention import RecipientRedaction
+from shared.messages.singles import SendLimiter
 from shared.runtime.http_protocol import Limits
 from shared.runtime.lifecycle import Closing, Component
 from shared.runtime.loops import Periodic

@@ -3,9 +3,9 @@
 from functools import partial
 
 from services.wiring.rooms import Rooms
-from shared.flow.bus.flushing import LogFlusher
-from shared.flow.bus.outbox import NOTICE_SECONDS, OUTBOX_SECONDS, NoticeTeller, OutboxPublisher
-from shared.flow.bus.topics import Registry
+from shared.bus.flushing import LogFlusher
+from shared.bus.outbox import NOTICE_SECONDS, OUTBOX_SECONDS, NoticeTeller, OutboxPublisher
+from shared.bus.topics import Registry
 from shared.runtime.lifecycle import Closing, Component
 from shared.runtime.loops import Periodic
 

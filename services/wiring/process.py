@@ -13,10 +13,11 @@ from services.embedded.processes import is_free
 from services.wiring import PROCESSES
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
-from shared.domain.documents import VERSION, Stamp, check_stamp
-from shared.domain.errors import CarillonError, Conflict, Denied, Invalid, Unavailable
-from shared.domain.time_zones import RELEASE
-from shared.flow.console.processes import Heartbeat, MinuteCounting
+from shared.console.processes import Heartbeat, MinuteCounting
+from shared.core.documents import VERSION, Stamp, check_stamp
+from shared.core.errors import CarillonError, Conflict, Denied, Invalid, Unavailable
+from shared.core.time_zones import RELEASE
+from shared.drivers.mongo.database import Schema
 from shared.runtime import health, lifecycle, logs
 from shared.runtime.health import ProcessHealth
 from shared.runtime.lifecycle import Background, Checked, Closing, Component, LoopWatch, run
@@ -25,7 +26,6 @@ from shared.runtime.metrics import BUILD_INFO
 from shared.runtime.readings import program_version
 from shared.runtime.settings import Settings
 from shared.runtime.tracing import switch_on
-from shared.store.database import Schema
 
 log = structlog.get_logger(__name__)
 

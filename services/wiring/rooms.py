@@ -8,47 +8,47 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from services.wiring.servers import Servers
-from shared.domain.bus.cutting import BacklogLimits
-from shared.domain.bus.health import Care
-from shared.domain.console.signs import ROLES
-from shared.domain.documents import LogEnds
-from shared.domain.push.records import RecordRules
-from shared.flow.accounts import AppRemoval, Signing
-from shared.flow.bus.deliveries import BusDeadLetterFlow
-from shared.flow.bus.flushing import UnwokenUpkeep
-from shared.flow.bus.replays import BusReplayFlow, Replaying, ReplayTools
-from shared.flow.bus.standing import BusPressure, QueueStandings
-from shared.flow.bus.topics import TopicFlow, read_log_ends
-from shared.flow.bus.waking import Waker
-from shared.flow.clock.revocations import RevocationFlow
-from shared.flow.clock.schedules import ScheduleFlow
-from shared.flow.clock.settlement import Settlement
-from shared.flow.console.audit import SystemRecords
-from shared.flow.console.bulk import BulkFlow, BulkJobs, BulkLetters, BulkSchedules, BulkThings
-from shared.flow.console.overview import OverviewReader
-from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.finish import Breaker
-from shared.flow.jobs.kinds import JobKinds
-from shared.flow.jobs.moves import GroupFlow, JobFlow
-from shared.flow.jobs.retention import JobBelongings, JobRemoval
-from shared.flow.jobs.watch import JobWatch
-from shared.flow.messages.feeding import CredentialFeed
-from shared.flow.messages.figures import MessageFigures
-from shared.flow.messages.halting import BounceBreaker
-from shared.flow.messages.kind import JobRetry, MessageKind
-from shared.flow.messages.retention import MessageBelongings
-from shared.flow.messages.singles import SingleFlow
-from shared.flow.push import ControlGroupFile, PushKind
-from shared.outgoing.signing import check_secret
-from shared.stream import TopicSpec
+from shared.accounts.removal import AppRemoval, Signing
+from shared.bus.deliveries import BusDeadLetterFlow
+from shared.bus.flushing import UnwokenUpkeep
+from shared.bus.replays import BusReplayFlow, Replaying, ReplayTools
+from shared.bus.rules.cutting import BacklogLimits
+from shared.bus.rules.health import Care
+from shared.bus.standing import BusPressure, QueueStandings
+from shared.bus.topics import TopicFlow, read_log_ends
+from shared.bus.waking import Waker
+from shared.clock.revocations import RevocationFlow
+from shared.clock.schedules import ScheduleFlow
+from shared.clock.settlement import Settlement
+from shared.console.audit import SystemRecords
+from shared.console.bulk import BulkFlow, BulkJobs, BulkLetters, BulkSchedules, BulkThings
+from shared.console.overview import OverviewReader
+from shared.console.rules.signs import ROLES
+from shared.core.documents import LogEnds
+from shared.drivers.http.signing import check_secret
+from shared.drivers.kafka import TopicSpec
+from shared.jobs.feed import Feed
+from shared.jobs.finish import Breaker
+from shared.jobs.kinds import JobKinds
+from shared.jobs.moves import GroupFlow, JobFlow
+from shared.jobs.retention import JobBelongings, JobRemoval
+from shared.jobs.watch import JobWatch
+from shared.messages.feeding import CredentialFeed
+from shared.messages.figures import MessageFigures
+from shared.messages.halting import BounceBreaker
+from shared.messages.kind import JobRetry, MessageKind
+from shared.messages.retention import MessageBelongings
+from shared.messages.singles import SingleFlow
+from shared.push.kind import ControlGroupFile, PushKind
+from shared.push.rules.records import RecordRules
 
 if TYPE_CHECKING:
-    from shared.audience.recipient_tables import RecipientTables
-    from shared.flow.bus.subscriptions import Subscribing
-    from shared.flow.bus.topics import EventPublisher
-    from shared.flow.messages.barring import UnsubscribeLinks
-    from shared.flow.messages.credentials import CredentialFlow
-    from shared.flow.messages.receipts import CallbackFlow, Receipts
+    from shared.bus.subscriptions import Subscribing
+    from shared.bus.topics import EventPublisher
+    from shared.drivers.postgres.recipient_tables import RecipientTables
+    from shared.messages.barring import UnsubscribeLinks
+    from shared.messages.credentials import CredentialFlow
+    from shared.messages.receipts import CallbackFlow, Receipts
 
 
 class Rooms:
@@ -190,13 +190,13 @@ class MessagesRoom(Room):
 
     @cached_property
     def tables(self) -> "RecipientTables":
-        from shared.audience.recipient_tables import RecipientTables
+        from shared.drivers.postgres.recipient_tables import RecipientTables
 
         return RecipientTables.beside(self.servers.audience)
 
     @cached_property
     def credentials(self) -> "CredentialFlow":
-        from shared.flow.messages.credentials import CredentialFlow
+        from shared.messages.credentials import CredentialFlow
 
         servers = self.servers
         return CredentialFlow(
@@ -215,19 +215,19 @@ class MessagesRoom(Room):
 
     @cached_property
     def links(self) -> "UnsubscribeLinks":
-        from shared.flow.messages.barring import UnsubscribeLinks
+        from shared.messages.barring import UnsubscribeLinks
 
         return UnsubscribeLinks(self.servers.key_ring, public_url=self.settings.api.public_url)
 
     @cached_property
     def receipts(self) -> "Receipts":
-        from shared.flow.messages.receipts import Receipts
+        from shared.messages.receipts import Receipts
 
         return Receipts(self.store, self.servers.clock)
 
     @cached_property
     def callbacks(self) -> "CallbackFlow":
-        from shared.flow.messages.receipts import CallbackFlow
+        from shared.messages.receipts import CallbackFlow
 
         servers = self.servers
         kinds, outgoing = (lambda: servers.provider_kinds), servers.provider_outgoing
@@ -258,13 +258,13 @@ class BusRoom(Room):
 
     @cached_property
     def publisher(self) -> "EventPublisher":
-        from shared.flow.bus.topics import EventPublisher
+        from shared.bus.topics import EventPublisher
 
         return EventPublisher(self.topics, self.servers.stream, self.servers.time.now, self.settings.bus)
 
     @cached_property
     def subscribing(self) -> "Subscribing":
-        from shared.flow.bus.subscriptions import Subscribing, SubscriptionQuotas
+        from shared.bus.subscriptions import Subscribing, SubscriptionQuotas
 
         chosen = self.settings.bus
         quotas = SubscriptionQuotas(

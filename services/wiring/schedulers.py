@@ -9,25 +9,25 @@ from services.scheduler.deliver import Deliveries, InHand
 from services.scheduler.fire import Fire, OnDue
 from services.scheduler.sweep import Sweep
 from services.wiring.rooms import Rooms
-from shared.domain.bus.wake_ups import QUEUE_OWNER
-from shared.domain.jobs.jobs import BATCH, JOB
-from shared.domain.messages.singles import CREDENTIAL, SINGLES
-from shared.flow.bus import standing
-from shared.flow.bus import upkeep as bus_upkeep
-from shared.flow.bus.standing import QueueGauges
-from shared.flow.bus.upkeep import BacklogUpkeep, BusRetention, ChunkUpkeep
-from shared.flow.bus.waking import DueQueues
-from shared.flow.clock.settlement import Retention
-from shared.flow.console import overview
-from shared.flow.console.audit import ConsoleRetention
-from shared.flow.console.overview import Gauges
-from shared.flow.jobs.moves import DueWork
-from shared.flow.jobs.retention import JobRetention
-from shared.flow.jobs.upkeep import ShardTurns, Upkeep, UpkeepPatience
-from shared.flow.messages import figures
-from shared.flow.messages.barring import SuppressionUpkeep
-from shared.flow.messages.figures import CredentialGauges
-from shared.flow.messages.retention import MessageRetention
+from shared.bus import standing
+from shared.bus import upkeep as bus_upkeep
+from shared.bus.rules.wake_ups import QUEUE_OWNER
+from shared.bus.standing import QueueGauges
+from shared.bus.upkeep import BacklogUpkeep, BusRetention, ChunkUpkeep
+from shared.bus.waking import DueQueues
+from shared.clock.settlement import Retention
+from shared.console import overview
+from shared.console.audit import ConsoleRetention
+from shared.console.overview import Gauges
+from shared.jobs.moves import DueWork
+from shared.jobs.retention import JobRetention
+from shared.jobs.rules.jobs import BATCH, JOB
+from shared.jobs.upkeep import ShardTurns, Upkeep, UpkeepPatience
+from shared.messages import figures
+from shared.messages.barring import SuppressionUpkeep
+from shared.messages.figures import CredentialGauges
+from shared.messages.retention import MessageRetention
+from shared.messages.rules.singles import CREDENTIAL, SINGLES
 from shared.runtime.lifecycle import Closing, Component
 from shared.runtime.loops import Periodic, Swept
 

@@ -13,28 +13,28 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from shared.blobs import Blobs, LateBlobs, Uploads
-from shared.blobs.paths import check_settings
-from shared.broker import Broker
-from shared.domain.errors import Invalid
-from shared.domain.push.records import topic_pattern
-from shared.flow.time import DatabaseTime
-from shared.outgoing import LateOutgoing, Outgoing
-from shared.outgoing.checks import CheckUrl, check_url
-from shared.outgoing.guard import OwnApi
+from shared.core.errors import Invalid
+from shared.drivers.blobs import Blobs, LateBlobs, Uploads
+from shared.drivers.blobs.paths import check_settings
+from shared.drivers.http import LateOutgoing, Outgoing
+from shared.drivers.http.checks import CheckUrl, check_url
+from shared.drivers.http.guard import OwnApi
+from shared.drivers.kafka import Stream, TopicSpec
+from shared.drivers.rabbitmq import Broker
+from shared.push.rules.records import topic_pattern
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.measured import measure_calls
 from shared.runtime.server_settings import BlobSettings, TlsSettings
 from shared.runtime.settings import Settings
 from shared.store import Store
-from shared.stream import Stream, TopicSpec
+from shared.time import DatabaseTime
 
 if TYPE_CHECKING:  # imported on first use
-    from shared.audience import Audience
-    from shared.blobs.files import FolderBlobs
+    from shared.drivers.blobs.files import FolderBlobs
+    from shared.drivers.postgres import Audience
+    from shared.drivers.secrets import KeyRing
     from shared.providers import ProviderKind
     from shared.providers.mail import Mail
-    from shared.secrets import KeyRing
 
 # A caller of the API needs a quick 503; background work waits rather than be done again. The doctor reports a server's
 # answer, not a wait in vain.
@@ -85,7 +85,7 @@ class Servers:
 
     @cached_property
     def audience(self) -> "Audience":
-        from shared.audience import Audience
+        from shared.drivers.postgres import Audience
 
         chosen = self.settings.audience
         audience = Audience.open(
@@ -152,7 +152,7 @@ class Servers:
     @cached_property
     def key_ring(self) -> "KeyRing":
         """The keys that seal the secrets of credentials."""
-        from shared.secrets import KeyRing, read_keys
+        from shared.drivers.secrets import KeyRing, read_keys
 
         return KeyRing(read_keys(self.settings.providers.secret_keys))
 
@@ -191,7 +191,7 @@ class Servers:
         """Without `connections`, the callers bound their number."""
 
         def load() -> Callable[[], Outgoing]:
-            from shared.outgoing.client import HttpOutgoing
+            from shared.drivers.http.client import HttpOutgoing
 
             return partial(
                 HttpOutgoing.open,
@@ -212,7 +212,7 @@ class Servers:
         """The folder of the blobs, if their URL names one."""
         if _scheme(self.settings.blobs.url, field="blobs.url") != "file":
             return None
-        from shared.blobs.files import FolderBlobs
+        from shared.drivers.blobs.files import FolderBlobs
 
         return FolderBlobs.open(self.settings.blobs.url, allowed_buckets=self.settings.blobs.allowed_buckets)
 
@@ -228,7 +228,7 @@ def _broker(settings: Settings, name: str, *, hurried: bool) -> Broker:
     timeout = settings.broker.publish_timeout_seconds
     match _scheme(settings.broker.url, field="broker.url"):
         case "amqp" | "amqps":
-            from shared.broker.rabbitmq import RabbitBroker
+            from shared.drivers.rabbitmq.broker import RabbitBroker
 
             return RabbitBroker(
                 settings.broker.url,
@@ -239,7 +239,7 @@ def _broker(settings: Settings, name: str, *, hurried: bool) -> Broker:
                 tls=settings.tls,
             )
         case "memory":
-            from shared.broker.memory import MemoryBroker
+            from shared.drivers.rabbitmq.memory import MemoryBroker
 
             return MemoryBroker()
         case scheme:
@@ -250,8 +250,8 @@ def _stream(settings: Settings, name: str) -> Stream:
     stream, lanes = settings.stream, settings.worker.lanes
     match _scheme(stream.url, field="stream.url"):
         case "kafka" | "kafka+ssl":
-            from shared.stream.kafka import KafkaStream
-            from shared.stream.kafka.servers import KafkaServers
+            from shared.drivers.kafka.servers import KafkaServers
+            from shared.drivers.kafka.stream import KafkaStream
 
             return KafkaStream(
                 KafkaServers.read(stream.url, settings.tls),
@@ -262,7 +262,7 @@ def _stream(settings: Settings, name: str) -> Stream:
                 deliver_timeout_seconds=min(stream.request_timeout_seconds, settings.scheduler.answer_seconds),
             )
         case "local":
-            from shared.stream.local import LocalStream
+            from shared.drivers.kafka.local import LocalStream
 
             return LocalStream.open(stream.url, lanes=lanes)
         case scheme:
@@ -283,7 +283,7 @@ def _s3(chosen: BlobSettings, tls: TlsSettings) -> Blobs:
     bucket, _ = check_settings(chosen.url, **checked)
 
     def load() -> Callable[[], Blobs]:
-        from shared.blobs.s3 import S3Blobs
+        from shared.drivers.blobs.s3 import S3Blobs
 
         return partial(
             S3Blobs, chosen.url, region=chosen.region, timeout_seconds=chosen.timeout_seconds, tls=tls, **checked

@@ -24,16 +24,16 @@ from services.worker.messages.singles import SingleSender
 from services.worker.push.recipients import RecipientReader
 from services.worker.push.send import Sender
 from services.worker.service import Workers
-from shared.domain.jobs.mails import Mailing
-from shared.domain.messages.pacing import PaceGuard
-from shared.flow.bus.outbox import MAIL_SECONDS, NoticeMails
-from shared.flow.jobs.finish import Finish
-from shared.flow.messages.halting import INTERVAL_SECONDS, RejectionMails
-from shared.flow.time import AccountClock
-from shared.outgoing import Outgoing
+from shared.bus.outbox import MAIL_SECONDS, NoticeMails
+from shared.drivers.http import Outgoing
+from shared.jobs.finish import Finish
+from shared.jobs.rules.mails import Mailing
+from shared.messages.halting import INTERVAL_SECONDS, RejectionMails
+from shared.messages.rules.pacing import PaceGuard
 from shared.runtime.fair_budget import FairBudget
 from shared.runtime.lifecycle import Closing, Component
 from shared.runtime.loops import Periodic
+from shared.time import AccountClock
 
 # The calls that may wait in a worker for a place, so that none waits in the queue behind those of another caller.
 _WAITING_PER_PLACE = 4

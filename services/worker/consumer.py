@@ -17,10 +17,10 @@ from typing import Any, ClassVar, Generic, TypeVar
 import structlog
 from msgspec import Struct
 
-from shared.broker import Broker, Delivery
-from shared.domain import tasks
-from shared.domain.errors import LaneLost, Poisoned, Unavailable
-from shared.domain.tasks import RetriedTask, Task, facts_of, name_of
+from shared.core import tasks
+from shared.core.errors import LaneLost, Poisoned, Unavailable
+from shared.core.tasks import RetriedTask, Task, facts_of, name_of
+from shared.drivers.rabbitmq import Broker, Delivery
 from shared.runtime import readings
 from shared.runtime.loops import Backoff, Outage, next_delay, pause
 from shared.runtime.metrics import TASK_SECONDS, TASK_WAIT_SECONDS, TASKS, TASKS_IN_HAND

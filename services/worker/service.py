@@ -7,8 +7,8 @@ from typing import Any
 import structlog
 
 from services.worker.consumer import Consumer, Stage
-from shared.broker import Broker
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
+from shared.drivers.rabbitmq import Broker
 from shared.runtime.lifecycle import Background
 from shared.runtime.loops import Backoff, Outage
 

@@ -27,10 +27,10 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from shared.domain.errors import CarillonError, NotFound
-from shared.domain.messages.answers import Answer, Channel
-from shared.outgoing import Outgoing
-from shared.outgoing.checks import PROVIDER_NETWORKS, check_url
+from shared.core.errors import CarillonError, NotFound
+from shared.drivers.http import Outgoing
+from shared.drivers.http.checks import PROVIDER_NETWORKS, check_url
+from shared.messages.rules.answers import Answer, Channel
 from shared.providers.base import Callback, CallbackRequest
 from shared.runtime.clock import Clock, SystemClock
 

@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from shared.domain.errors import Invalid
-from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, Channel, NotNow, Reason
-from shared.domain.messages.contents import PAYLOAD_BYTES, VOIP_PAYLOAD_BYTES
-from shared.domain.messages.recipients import APNS_DEVICE
-from shared.outgoing import Outgoing, PostedAnswer
-from shared.outgoing.guard import Guard
+from shared.core.errors import Invalid
+from shared.drivers.http import Outgoing, PostedAnswer
+from shared.drivers.http.guard import Guard
+from shared.messages.rules.answers import Answer, CallAccepted, CallRefused, Channel, NotNow, Reason
+from shared.messages.rules.contents import PAYLOAD_BYTES, VOIP_PAYLOAD_BYTES
+from shared.messages.rules.recipients import APNS_DEVICE
 from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules, collapse_id
 from shared.providers.base import Concealed, read_fields, tell
 from shared.providers.calls import Posts, judge_status, read_answer, text_of

@@ -17,14 +17,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from shared.domain.errors import Invalid, Unauthorized
-from shared.domain.instants import EPOCH, LATEST
-from shared.domain.jobs.mails import printable
-from shared.domain.messages.answers import DETAIL_CHARACTERS, Reason
-from shared.domain.messages.ledger import MessageState, state_of_refusal
-from shared.domain.messages.recipients import HIDDEN, mask
-from shared.domain.messages.suppressions import SuppressionCause
-from shared.domain.plain_words import read_mistake
+from shared.core.errors import Invalid, Unauthorized
+from shared.core.instants import EPOCH, LATEST
+from shared.core.plain_words import read_mistake
+from shared.jobs.rules.mails import printable
+from shared.messages.rules.answers import DETAIL_CHARACTERS, Reason
+from shared.messages.rules.ledger import MessageState, state_of_refusal
+from shared.messages.rules.recipients import HIDDEN, mask
+from shared.messages.rules.suppressions import SuppressionCause
 
 Shape = TypeVar("Shape")
 

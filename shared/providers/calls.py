@@ -26,8 +26,10 @@ from typing import Protocol, TypeVar, assert_never
 
 import msgspec
 
-from shared.domain.errors import Unavailable
-from shared.domain.messages.answers import (
+from shared.core.errors import Unavailable
+from shared.drivers.http import Blocked, NotConnected, PostedAnswer, Posting, Unreachable, Withheld
+from shared.drivers.http.guard import Guard, block
+from shared.messages.rules.answers import (
     Answer,
     CallAccepted,
     CallRefused,
@@ -36,8 +38,6 @@ from shared.domain.messages.answers import (
     NotNow,
     Reason,
 )
-from shared.outgoing import Blocked, NotConnected, PostedAnswer, Posting, Unreachable, Withheld
-from shared.outgoing.guard import Guard, block
 from shared.providers import BeforeBytes, Content, NotCalled, Provider
 from shared.providers.base import tell
 from shared.runtime.metrics import PROVIDER_CALL_SECONDS, PROVIDER_CALLS

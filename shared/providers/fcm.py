@@ -15,9 +15,9 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct, field
 
-from shared.domain.errors import Invalid
-from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, CallUnanswered, Channel, NotNow, Reason
-from shared.outgoing import Outgoing, PostedAnswer
+from shared.core.errors import Invalid
+from shared.drivers.http import Outgoing, PostedAnswer
+from shared.messages.rules.answers import Answer, CallAccepted, CallRefused, CallUnanswered, Channel, NotNow, Reason
 from shared.providers import BeforeBytes, Content, Provider, ProviderKind, collapse_id, message_of
 from shared.providers.base import Concealed, read_fields, tell
 from shared.providers.calls import Posts, judge_status, read_answer

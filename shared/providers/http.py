@@ -22,12 +22,12 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta, Struct, field
 
-from shared.domain.errors import Invalid
-from shared.domain.messages.answers import Answer, CallRefused, Channel, Reason
-from shared.domain.messages.ledger import MessageState
-from shared.outgoing import Outgoing, PostedAnswer
-from shared.outgoing.checks import check_headers
-from shared.outgoing.signing import Forged, check_secret, verify_webhook, webhook_headers
+from shared.core.errors import Invalid
+from shared.drivers.http import Outgoing, PostedAnswer
+from shared.drivers.http.checks import check_headers
+from shared.drivers.http.signing import Forged, check_secret, verify_webhook, webhook_headers
+from shared.messages.rules.answers import Answer, CallRefused, Channel, Reason
+from shared.messages.rules.ledger import MessageState
 from shared.providers import BeforeBytes, Content, Provider, ProviderKind, message_of
 from shared.providers.base import (
     Callback,

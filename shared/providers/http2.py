@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from shared.outgoing import Blocked, NotConnected, PostedAnswer, Posting, Unreachable, Withheld
-from shared.outgoing.guard import Guard
+from shared.drivers.http import Blocked, NotConnected, PostedAnswer, Posting, Unreachable, Withheld
+from shared.drivers.http.guard import Guard
 from shared.providers.calls import connect_socket, describe_fault
 from shared.providers.http2_connection import BODY_BYTES, Http2Connection, Http2Request, Unseen
 
@@ -56,14 +56,14 @@ def trusting_context() -> ssl.SSLContext:
 
 
 class Http2Poster:
-    """POSTs to one server, as `shared.outgoing.Outgoing.post` makes them."""
+    """POSTs to one server, as `shared.drivers.http.Outgoing.post` makes them."""
 
     def __init__(self, target: Http2Target, guard: Guard, trust: ssl.SSLContext) -> None:
         self._target = target
         self._connections = Http2Connections(target, guard, trust)
 
     async def post(self, posting: Posting) -> PostedAnswer:
-        """See `shared.outgoing.Outgoing.post`. The posting's body has at most `BODY_BYTES`."""
+        """See `shared.drivers.http.Outgoing.post`. The posting's body has at most `BODY_BYTES`."""
         departure = _Departure(posting, self._target)
         try:
             async with asyncio.timeout(posting.timeout_seconds):

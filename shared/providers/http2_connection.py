@@ -30,9 +30,9 @@ from h2.events import (
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 
-from shared.outgoing import NotConnected, PostedAnswer, Unreachable
-from shared.outgoing.client import retry_after_seconds
-from shared.outgoing.departure import is_closed_by_peer
+from shared.drivers.http import NotConnected, PostedAnswer, Unreachable
+from shared.drivers.http.client import retry_after_seconds
+from shared.drivers.http.departure import is_closed_by_peer
 
 FRESH_SECONDS = 10.0  # after this silence the server is pinged
 PING_SECONDS = 2.0

@@ -13,11 +13,11 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 import structlog
 
-from shared.domain.errors import Invalid, Unauthorized, Unavailable
-from shared.domain.jobs.mails import Letter
-from shared.domain.mail import address_in_ascii
-from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, CallUnanswered, LoginRefused, NotNow
-from shared.outgoing import Outgoing
+from shared.core.errors import Invalid, Unauthorized, Unavailable
+from shared.core.mail import address_in_ascii
+from shared.drivers.http import Outgoing
+from shared.jobs.rules.mails import Letter
+from shared.messages.rules.answers import Answer, CallAccepted, CallRefused, CallUnanswered, LoginRefused, NotNow
 from shared.providers.base import tell
 from shared.runtime.server_settings import MailSettings, TlsSettings
 
@@ -82,7 +82,7 @@ class Mail:
 def _open_smtp(
     chosen: MailSettings, server: SplitResult, port: int | None, option: str, tls: TlsSettings
 ) -> "SmtpProvider":
-    from shared.outgoing.guard import Guard
+    from shared.drivers.http.guard import Guard
     from shared.providers.smtp import SmtpFields, SmtpManner, SmtpProvider, SmtpTls, judge_reply, name_message
     from shared.runtime.tls import client_context
 

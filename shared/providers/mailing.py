@@ -6,11 +6,11 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from shared.domain.errors import Invalid
-from shared.domain.jobs.mails import is_mailbox, printable
-from shared.domain.mail import address_in_ascii
-from shared.domain.messages.contents import MAIL_RULE, SUBJECT_RULE
-from shared.domain.messages.suppressions import URL_FIELD, list_headers
+from shared.core.errors import Invalid
+from shared.core.mail import address_in_ascii
+from shared.jobs.rules.mails import is_mailbox, printable
+from shared.messages.rules.contents import MAIL_RULE, SUBJECT_RULE
+from shared.messages.rules.suppressions import URL_FIELD, list_headers
 from shared.providers import Content
 from shared.providers.base import read_fields
 

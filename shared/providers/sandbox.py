@@ -18,10 +18,10 @@ from typing import Any
 
 import msgspec
 
-from shared.domain.errors import Invalid
-from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, CallUnanswered, Channel, NotNow, Reason
-from shared.domain.messages.recipients import mask
-from shared.outgoing import Outgoing
+from shared.core.errors import Invalid
+from shared.drivers.http import Outgoing
+from shared.messages.rules.answers import Answer, CallAccepted, CallRefused, CallUnanswered, Channel, NotNow, Reason
+from shared.messages.rules.recipients import mask
 from shared.providers import BeforeBytes, Content, NotCalled, Provider, ProviderKind, message_of
 from shared.providers.base import read_fields
 from shared.runtime.clock import Clock

@@ -22,11 +22,11 @@ from cryptography.hazmat.primitives.serialization import load_der_public_key
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from shared.domain.errors import Invalid
-from shared.domain.messages.answers import Answer, CallRefused, Channel, LoginRefused, NotNow, Reason
-from shared.domain.messages.ledger import MessageState
-from shared.domain.messages.suppressions import SuppressionCause
-from shared.outgoing import Outgoing, PostedAnswer
+from shared.core.errors import Invalid
+from shared.drivers.http import Outgoing, PostedAnswer
+from shared.messages.rules.answers import Answer, CallRefused, Channel, LoginRefused, NotNow, Reason
+from shared.messages.rules.ledger import MessageState
+from shared.messages.rules.suppressions import SuppressionCause
 from shared.providers import BeforeBytes, Content, Provider, ProviderKind
 from shared.providers.base import (
     Callback,

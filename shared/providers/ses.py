@@ -14,11 +14,11 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta, Struct, field
 
-from shared.domain.errors import Invalid
-from shared.domain.messages.answers import Answer, CallRefused, LoginRefused, Reason
-from shared.domain.messages.ledger import MessageState
-from shared.domain.messages.suppressions import SuppressionCause
-from shared.outgoing import Outgoing
+from shared.core.errors import Invalid
+from shared.drivers.http import Outgoing
+from shared.messages.rules.answers import Answer, CallRefused, LoginRefused, Reason
+from shared.messages.rules.ledger import MessageState
+from shared.messages.rules.suppressions import SuppressionCause
 from shared.providers import ProviderRules
 from shared.providers.base import (
     Callback,

@@ -26,9 +26,12 @@ import structlog
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from shared.domain.errors import Invalid
-from shared.domain.mail import LOGIN_REPLIES, build_mail, encode_words, mailbox
-from shared.domain.messages.answers import (
+from shared.core.errors import Invalid
+from shared.core.mail import LOGIN_REPLIES, build_mail, encode_words, mailbox
+from shared.drivers.http import Blocked, Outgoing
+from shared.drivers.http.checks import PROVIDER_NETWORKS, BadUrl, GuardedUrl, authority_of
+from shared.drivers.http.guard import Guard
+from shared.messages.rules.answers import (
     Answer,
     CallAccepted,
     CallRefused,
@@ -38,9 +41,6 @@ from shared.domain.messages.answers import (
     NotNow,
     Reason,
 )
-from shared.outgoing import Blocked, Outgoing
-from shared.outgoing.checks import PROVIDER_NETWORKS, BadUrl, GuardedUrl, authority_of
-from shared.outgoing.guard import Guard
 from shared.providers import BeforeBytes, Content, NotCalled, Provider, ProviderKind, ProviderRules, message_of
 from shared.providers.base import Concealed, read_fields, tell
 from shared.providers.calls import describe_fault

@@ -17,8 +17,8 @@ from time import monotonic
 import aiosmtplib
 from msgspec import Struct
 
-from shared.outgoing.departure import is_closed_by_peer
-from shared.outgoing.guard import Guard
+from shared.drivers.http.departure import is_closed_by_peer
+from shared.drivers.http.guard import Guard
 from shared.providers.calls import connect_socket
 
 FRESH_SECONDS = 5.0

@@ -26,8 +26,8 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.hashes import SHA1, SHA256
 from msgspec import Meta, Struct
 
-from shared.domain.errors import Unavailable
-from shared.outgoing import Blocked, Outgoing, Posting, Unreachable
+from shared.core.errors import Unavailable
+from shared.drivers.http import Blocked, Outgoing, Posting, Unreachable
 from shared.providers.base import CallbackRequest, NotSigned, Unreadable, read_json
 
 Fetch = Callable[[str], Awaitable[bytes]]

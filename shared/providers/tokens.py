@@ -21,9 +21,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from msgspec import Struct
 
-from shared.domain.errors import CarillonError, Invalid
-from shared.domain.messages.answers import Answer, CallRefused, CallUnanswered, LoginRefused, NotNow
-from shared.outgoing import Outgoing, PostedAnswer
+from shared.core.errors import CarillonError, Invalid
+from shared.drivers.http import Outgoing, PostedAnswer
+from shared.messages.rules.answers import Answer, CallRefused, CallUnanswered, LoginRefused, NotNow
 from shared.providers.base import Concealed, tell
 from shared.providers.calls import Posts, judge_status, read_answer
 from shared.runtime.clock import Clock

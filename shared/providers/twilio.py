@@ -24,11 +24,11 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import msgspec
 from msgspec import Struct, field
 
-from shared.domain.errors import Invalid
-from shared.domain.messages.answers import Answer, CallRefused, Channel, NotNow, Reason
-from shared.domain.messages.contents import SMS_CHARACTERS, SMS_RULE, variables_flaw
-from shared.domain.messages.ledger import MessageState
-from shared.outgoing import Outgoing, PostedAnswer
+from shared.core.errors import Invalid
+from shared.drivers.http import Outgoing, PostedAnswer
+from shared.messages.rules.answers import Answer, CallRefused, Channel, NotNow, Reason
+from shared.messages.rules.contents import SMS_CHARACTERS, SMS_RULE, variables_flaw
+from shared.messages.rules.ledger import MessageState
 from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules
 from shared.providers.base import (
     Callback,

@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar, cast
 
 from cachetools import LRUCache
 
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
 
 Asked = TypeVar("Asked")
 Answered = TypeVar("Answered")

@@ -16,8 +16,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import Meta, Struct
 
-from shared.domain.errors import CarillonError, suggest
-from shared.domain.plain_words import read_mistake, read_typed_number
+from shared.core.errors import CarillonError, suggest
+from shared.core.plain_words import read_mistake, read_typed_number
 from shared.runtime.private import without_secrets
 from shared.runtime.server_settings import RARELY, Section
 from shared.runtime.settings import Settings

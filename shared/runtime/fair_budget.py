@@ -1,11 +1,11 @@
-"""A limited resource that owners share fairly (`shared/domain/rates.py`)."""
+"""A limited resource that owners share fairly (`shared/core/rates.py`)."""
 
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from shared.domain.rates import Shares
+from shared.core.rates import Shares
 
 THREE_QUARTERS = 3.0
 """The greed with which one owner alone gets three quarters."""

@@ -12,7 +12,7 @@ from contextlib import suppress
 import structlog
 from msgspec import Struct
 
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
 from shared.runtime import metrics
 from shared.runtime.lifecycle import Background
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar, cast
 
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
 from shared.runtime.metrics import CALL_ERRORS, CALL_SECONDS
 from shared.runtime.tracing import span
 

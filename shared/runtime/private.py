@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shared.domain.errors import Conflict
+from shared.core.errors import Conflict
 
 # Neither pattern scans a text twice, so both take time in proportion to its length.
 _URL_PASSWORD = re.compile(r"(\w://[^/\s:@]*:)([^\s'\"]*)")

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import structlog
 
-from shared.domain.errors import Invalid
+from shared.core.errors import Invalid
 from shared.runtime.metrics import CERTIFICATE_EXPIRY
 from shared.runtime.server_settings import TlsSettings
 

@@ -38,7 +38,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from shared.domain.errors import Invalid
+from shared.core.errors import Invalid
 from shared.runtime.server_settings import TracingSettings
 
 TRACEPARENT = "traceparent"

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from shared.audience import Audience
+from shared.drivers.postgres import Audience
 
 # Small, so that a table of a few dozen rows takes several scans.
 SCAN_ROWS = 8

@@ -1,6 +1,6 @@
 """Devices as rows again, for tests that look at one by one."""
 
-from shared.domain.audience.devices import Devices
+from shared.audience.rules.devices import Devices
 
 Row = tuple[int | str, ...]
 

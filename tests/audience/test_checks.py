@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from shared.audience import Audience
-from shared.domain.audience.audiences import BEGINNING, MAX_VALUE_BYTES, KeyRange
-from shared.domain.audience.devices import Cut
-from shared.domain.errors import Invalid
+from shared.audience.rules.audiences import BEGINNING, MAX_VALUE_BYTES, KeyRange
+from shared.audience.rules.devices import Cut
+from shared.core.errors import Invalid
+from shared.drivers.postgres import Audience
 
 TABLE = "game_apns"
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.audience import Audience, statements
-from shared.audience.asking import Tally, scan
-from shared.domain.audience.audiences import conditions
-from shared.domain.errors import Invalid, Unavailable
+from shared.audience.rules.audiences import conditions
+from shared.core.errors import Invalid, Unavailable
+from shared.drivers.postgres import Audience, statements
+from shared.drivers.postgres.asking import Tally, scan
 from tests.audience.conftest import TIMEOUT_SECONDS
 from tests.audience.gate import Gate
 from tests.audience.test_cutting import COLUMNS, TABLE, filters, kept, refill, rows, texts

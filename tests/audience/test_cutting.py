@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.audience import Audience
-from shared.domain.audience.audiences import BEGINNING, KeyRange
-from shared.domain.audience.devices import Cut
+from shared.audience.rules.audiences import BEGINNING, KeyRange
+from shared.audience.rules.devices import Cut
+from shared.drivers.postgres import Audience
 from tests.audience.rows import Row, rows_of
 
 TABLE = "game_apns"

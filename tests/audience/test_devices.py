@@ -5,8 +5,8 @@ import re
 import asyncpg
 import pytest
 
-from shared.audience.devices import top_up
-from shared.domain.errors import Conflict
+from shared.core.errors import Conflict
+from shared.drivers.postgres.devices import top_up
 from tests.deploy.manifests import ROOT
 
 pytestmark = pytest.mark.native

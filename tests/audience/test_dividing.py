@@ -5,10 +5,10 @@ from itertools import chain
 import asyncpg
 import pytest
 
-from shared.audience import Audience, statements
-from shared.audience.statements import DESCRIBE, read_table
-from shared.domain.audience.audiences import BEGINNING
-from shared.domain.errors import Invalid
+from shared.audience.rules.audiences import BEGINNING
+from shared.core.errors import Invalid
+from shared.drivers.postgres import Audience, statements
+from shared.drivers.postgres.statements import DESCRIBE, read_table
 
 pytestmark = pytest.mark.native
 

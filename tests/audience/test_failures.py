@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from shared.audience import Audience
-from shared.domain.audience.audiences import BEGINNING, KeyRange
-from shared.domain.audience.devices import Cut
-from shared.domain.errors import Invalid, Unavailable
+from shared.audience.rules.audiences import BEGINNING, KeyRange
+from shared.audience.rules.devices import Cut
+from shared.core.errors import Invalid, Unavailable
+from shared.drivers.postgres import Audience
 from tests.audience.gate import Gate
 from tests.waiting import until
 

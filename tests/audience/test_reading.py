@@ -4,11 +4,11 @@ import asyncpg
 import numpy as np
 import pytest
 
-from shared.audience import Audience, statements
-from shared.audience.asking import devices_of
-from shared.audience.statements import DESCRIBE, read_table
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.errors import Invalid
+from shared.audience.rules.audiences import KeyRange
+from shared.core.errors import Invalid
+from shared.drivers.postgres import Audience, statements
+from shared.drivers.postgres.asking import devices_of
+from shared.drivers.postgres.statements import DESCRIBE, read_table
 from tests.audience.rows import rows_of
 
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.audience import Audience, statements
-from shared.audience.asking import TableRows, table_rows_of
-from shared.audience.recipient_tables import RecipientTables
-from shared.audience.statements import DESCRIBE, read_table
-from shared.domain.audience.audiences import BEGINNING, KeyRange
-from shared.domain.audience.devices import Cut
-from shared.domain.errors import Invalid
+from shared.audience.rules.audiences import BEGINNING, KeyRange
+from shared.audience.rules.devices import Cut
+from shared.core.errors import Invalid
+from shared.drivers.postgres import Audience, statements
+from shared.drivers.postgres.asking import TableRows, table_rows_of
+from shared.drivers.postgres.recipient_tables import RecipientTables
+from shared.drivers.postgres.statements import DESCRIBE, read_table
 
 TABLE = "game_smtp"
 ODD = 'od"d $1 %s; --'

@@ -5,10 +5,10 @@ from functools import partial
 import asyncpg
 import pytest
 
-from shared.audience import DEVICES_AT_ONCE, USER, Audience, statements
-from shared.audience.statements import DESCRIBE, read_table
-from shared.domain.audience.columns import NORMAL_FORMS
-from shared.domain.errors import Invalid
+from shared.audience.rules.columns import NORMAL_FORMS
+from shared.core.errors import Invalid
+from shared.drivers.postgres import DEVICES_AT_ONCE, USER, Audience, statements
+from shared.drivers.postgres.statements import DESCRIBE, read_table
 from tests.audience.rows import Row, rows_of
 
 pytestmark = pytest.mark.native

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from shared.domain.errors import CarillonError
+from shared.core.errors import CarillonError
 from tests.bench import (
     accept,
     account_rate,

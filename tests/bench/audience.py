@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from shared.domain.accounts.apps import App
-from shared.domain.audience.audiences import KeyRange, table_name
-from shared.domain.jobs.jobs import Job, Plan
-from shared.domain.jobs.templates import Template
-from shared.domain.push.records import APNS
-from shared.domain.push.rendering import Renderer
+from shared.accounts.rules.apps import App
+from shared.audience.rules.audiences import KeyRange, table_name
+from shared.jobs.rules.jobs import Job, Plan
+from shared.jobs.rules.templates import Template
+from shared.push.rules.records import APNS
+from shared.push.rules.rendering import Renderer
 from tests.bench.place import execute
 from tests.e2e.house import House
 

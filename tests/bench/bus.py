@@ -17,10 +17,10 @@ import aiohttp
 from msgspec import Raw, Struct
 
 from services.embedded.processes import free_port
-from shared.domain.bus.events import EventDraft
-from shared.domain.bus.subscriptions import EventSubscription
-from shared.domain.bus.wake_ups import Wake
-from shared.flow.bus.waking import Waker
+from shared.bus.rules.events import EventDraft
+from shared.bus.rules.subscriptions import EventSubscription
+from shared.bus.rules.wake_ups import Wake
+from shared.bus.waking import Waker
 from tests.bench import accept_beside, load
 from tests.bench.load import Order
 from tests.bench.machine import Meter

@@ -5,8 +5,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from statistics import quantiles
 
-from shared.domain.bus.subscriptions import EventSubscription
-from shared.domain.bus.wake_ups import Wake
+from shared.bus.rules.subscriptions import EventSubscription
+from shared.bus.rules.wake_ups import Wake
 from tests.bench.bus import RATE, TOPIC, latencies, load_average, publish_at_rate, scene
 from tests.bench.machine import Meter
 from tests.bench.place import Place

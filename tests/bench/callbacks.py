@@ -11,14 +11,14 @@ from statistics import quantiles
 import aiohttp
 
 from services.embedded.processes import free_port
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.jobs.batches import Batch, BatchStatus
-from shared.domain.messages.credentials import Credential
-from shared.domain.messages.ledger import Message, entry_id, write_ahead
-from shared.outgoing.signing import webhook_headers
-from shared.secrets import KeyRing, fresh_key
+from shared.audience.rules.audiences import KeyRange
+from shared.drivers.http.signing import webhook_headers
+from shared.drivers.secrets import KeyRing, fresh_key
+from shared.jobs.rules.batches import Batch, BatchStatus
+from shared.messages.rules.credentials import Credential
+from shared.messages.rules.ledger import Message, entry_id, write_ahead
+from shared.messages.store_ledger import EntryChange, WriteResult
 from shared.store import Store
-from shared.store.messages.ledger import EntryChange, WriteResult
 from tests.bench.machine import Meter
 from tests.bench.place import Place
 from tests.bench.report import Figure, Measured, Target, Wrong

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from services.scheduler.clock import TickingClock
 from services.wiring.servers import Servers
-from shared.domain.clock.occurrences import Occurrence
+from shared.clock.rules.occurrences import Occurrence
 from shared.runtime import lifecycle
 from shared.runtime.configuration import load
 from shared.store import Store

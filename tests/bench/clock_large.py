@@ -10,7 +10,7 @@ from time import monotonic
 
 from msgspec import Struct
 
-from shared.domain.errors import CarillonError
+from shared.core.errors import CarillonError
 from tests.bench import fire, idle, pages
 from tests.bench.arrivals import Queue, queue_of
 from tests.bench.machine import Meter, memory

@@ -12,8 +12,8 @@ from pymongo import monitoring
 
 from services.embedded.processes import free_port
 from services.wiring.api import build_api
-from shared.domain.jobs.jobs import Job
-from shared.secrets import fresh_key
+from shared.drivers.secrets import fresh_key
+from shared.jobs.rules.jobs import Job
 from tests.bench import audience, console_data, console_pages, console_routes
 from tests.bench.asker import Asker, Away, open_api
 from tests.bench.console_data import BATCHES, RUNNING

@@ -12,15 +12,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from services.api.http.errors import fresh_id
-from shared.domain.audience.audiences import KeyRange, PushTable
-from shared.domain.clock.occurrences import DeadLetter
-from shared.domain.clock.schedules import schedule_id
-from shared.domain.console.audit import ActedOn, Actor, ActOutcome, AuditRecord
-from shared.domain.instants import ns
-from shared.domain.jobs.batches import Batch, BatchStatus, Receipt, Totals
-from shared.domain.jobs.jobs import Job, JobStatus, Plan
-from shared.store.clock.occurrences import fresh_token
-from shared.store.console import audit
+from shared.audience.rules.audiences import KeyRange, PushTable
+from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.schedules import schedule_id
+from shared.clock.store_occurrences import fresh_token
+from shared.console import store_audit as audit
+from shared.console.rules.audit import ActedOn, Actor, ActOutcome, AuditRecord
+from shared.core.instants import ns
+from shared.jobs.rules.batches import Batch, BatchStatus, Receipt, Totals
+from shared.jobs.rules.jobs import Job, JobStatus, Plan
 from tests.bench.schedules import NAMESPACE, database, far_ahead, fill, key
 from tests.e2e.house import House
 from tests.stack.places import say

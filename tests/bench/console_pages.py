@@ -6,7 +6,7 @@ from statistics import quantiles
 from services.api.http.pages.routes import PageRoute
 from services.api.http.pages.visits import INNER
 from services.wiring.api import build_api
-from shared.domain.jobs.jobs import Job
+from shared.jobs.rules.jobs import Job
 from tests.bench.asker import Asker, Loaded, open_api
 from tests.bench.console_data import BATCHES, Amounts
 from tests.bench.explained import Commands, explain

@@ -7,9 +7,9 @@ from urllib.parse import urlencode
 import msgspec
 
 from services.api.http.errors import fresh_id
-from shared.domain.clock.occurrences import LetterPlace
-from shared.domain.instants import ns
-from shared.domain.jobs.jobs import Job
+from shared.clock.rules.occurrences import LetterPlace
+from shared.core.instants import ns
+from shared.jobs.rules.jobs import Job
 from tests.bench.console_data import DEAD_KEY, OTHERS, PREFIX
 from tests.bench.schedules import key
 

@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 from msgspec import Struct
 
-from shared.domain.jobs.jobs import JobStatus
+from shared.jobs.rules.jobs import JobStatus
 from tests.bench.audience import RECORD_BYTES, fill
 from tests.bench.jobs import check_sums, closed, until
 from tests.bench.machine import memory

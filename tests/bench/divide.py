@@ -2,9 +2,9 @@
 
 from time import perf_counter
 
-from shared.domain.audience.zones import offsets, zones
-from shared.domain.jobs.groups import Group, make_group
-from shared.flow.jobs.watch import sum_up
+from shared.audience.rules.zones import offsets, zones
+from shared.jobs.rules.groups import Group, make_group
+from shared.jobs.watch import sum_up
 from tests.bench.audience import fill
 from tests.bench.jobs import until
 from tests.bench.machine import Meter, memory

@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 
-from shared.domain.clock.callbacks import HttpCallback, RabbitCallback
-from shared.domain.clock.recurrence import Every
-from shared.domain.clock.schedules import Definition
-from shared.flow.clock.schedules import Accepted, Wanted
+from shared.clock.rules.callbacks import HttpCallback, RabbitCallback
+from shared.clock.rules.recurrence import Every
+from shared.clock.rules.schedules import Definition
+from shared.clock.schedules import Accepted, Wanted
 from tests.bench.place import Place
 from tests.bench.report import Figure, Measured, Target, Wrong
 from tests.bench.schedules import Sizes, clock_house

@@ -11,7 +11,7 @@ from time import monotonic, time_ns
 from aiokafka import AIOKafkaProducer
 from msgspec import Struct
 
-from shared.domain.jobs.jobs import JobStatus
+from shared.jobs.rules.jobs import JobStatus
 from tests.bench.machine import Meter, memory
 from tests.bench.place import Place
 from tests.bench.report import Figure, Measured, Target, Wrong

@@ -11,7 +11,7 @@ from time import monotonic
 from msgspec import Struct
 
 from services.embedded.processes import free_port
-from shared.domain.clock.schedules import schedule_id
+from shared.clock.rules.schedules import schedule_id
 from tests.bench.arrivals import Queue, queue_of
 from tests.bench.machine import Meter
 from tests.bench.place import Place

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic
 
-from shared.domain.jobs.batches import Totals
-from shared.domain.jobs.jobs import Job, JobStatus
+from shared.jobs.rules.batches import Totals
+from shared.jobs.rules.jobs import Job, JobStatus
 from tests.bench.report import Wrong
 from tests.e2e.house import House
 

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 
 from services.embedded.processes import free_port
-from shared.domain.jobs.jobs import Job
+from shared.jobs.rules.jobs import Job
 from tests.bench.machine import memory
 from tests.bench.messages import closed, post_office
 from tests.bench.place import ADMIN, Place

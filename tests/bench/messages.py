@@ -13,8 +13,8 @@ from typing import Any
 
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
-from shared.domain.jobs.jobs import Job
-from shared.domain.messages.places import batch_size
+from shared.jobs.rules.jobs import Job
+from shared.messages.rules.places import batch_size
 from shared.runtime.configuration import load
 from tests.bench.machine import Meter, memory
 from tests.bench.place import Place

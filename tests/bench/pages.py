@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from msgspec import Struct
 
 from services.embedded.processes import free_port
-from shared.domain.clock.schedules import schedule_id
+from shared.clock.rules.schedules import schedule_id
 from tests.bench.place import ADMIN
 from tests.bench.report import Figure, Target, Wrong
 from tests.bench.schedules import NAMESPACE, key

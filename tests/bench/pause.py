@@ -2,7 +2,7 @@
 
 import asyncio
 
-from shared.domain.jobs.batches import BatchStatus
+from shared.jobs.rules.batches import BatchStatus
 from tests.bench import api
 from tests.bench.api import Api
 from tests.bench.audience import RECORD_BYTES, fill

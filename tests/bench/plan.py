@@ -3,9 +3,9 @@
 from itertools import pairwise
 from time import perf_counter
 
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.jobs.batches import Batch
-from shared.domain.jobs.jobs import JobStatus
+from shared.audience.rules.audiences import KeyRange
+from shared.jobs.rules.batches import Batch
+from shared.jobs.rules.jobs import JobStatus
 from tests.bench.audience import KEPT, fill
 from tests.bench.jobs import closed, until
 from tests.bench.machine import memory

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from shared.domain.messages.answers import Channel
+from shared.messages.rules.answers import Channel
 from tests.bench.machine import Meter
 from tests.bench.messages import closed, post_office
 from tests.bench.place import Place

@@ -12,10 +12,10 @@ from typing import Any, Self
 from msgspec import Struct
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.clock.callbacks import RabbitCallback
-from shared.domain.clock.occurrences import Occurrence, once
-from shared.domain.clock.schedules import Definition
-from shared.flow.clock.schedules import Accepted, Wanted
+from shared.clock.rules.callbacks import RabbitCallback
+from shared.clock.rules.occurrences import Occurrence, once
+from shared.clock.rules.schedules import Definition
+from shared.clock.schedules import Accepted, Wanted
 from shared.store import Store
 from tests.bench.place import ADMIN, Place
 from tests.bench.report import Wrong

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 
 from services.embedded.processes import free_port
-from shared.domain.messages.credentials import Credential
+from shared.messages.rules.credentials import Credential
 from tests.bench.messages import post_office
 from tests.bench.place import ADMIN, Place
 from tests.bench.report import Figure, Measured, Target, Wrong

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import pytest
 from botocore.loaders import JSONFileLoader
 
-from shared.blobs import Blobs, LateBlobs
-from shared.blobs.files import FolderBlobs
-from shared.blobs.s3 import S3Blobs
+from shared.drivers.blobs import Blobs, LateBlobs
+from shared.drivers.blobs.files import FolderBlobs
+from shared.drivers.blobs.s3 import S3Blobs
 from tests.blobs.owners import BucketOwner, FolderOwner, Owner
 from tests.stack import Endpoints
 

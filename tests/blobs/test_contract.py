@@ -7,9 +7,9 @@ from contextlib import aclosing, suppress
 import msgspec
 import pytest
 
-from shared.blobs import CHUNK_BYTES, Blobs
-from shared.domain.audience.audiences import File
-from shared.domain.errors import Invalid, NotFound
+from shared.audience.rules.audiences import File
+from shared.core.errors import Invalid, NotFound
+from shared.drivers.blobs import CHUNK_BYTES, Blobs
 from tests.blobs.conftest import Place
 from tests.blobs.owners import Owner, parts
 from tests.tiers import and_rarely

@@ -12,8 +12,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
-from shared.blobs.files import ABANDONED_SECONDS, BUCKET, FolderBlobs
-from shared.domain.errors import Forbidden, Invalid, NotFound, Unavailable
+from shared.core.errors import Forbidden, Invalid, NotFound, Unavailable
+from shared.drivers.blobs.files import ABANDONED_SECONDS, BUCKET, FolderBlobs
 from tests.blobs.conftest import folder_blobs
 from tests.blobs.owners import parts
 from tests.stack.places import CHECKOUT
@@ -23,7 +23,7 @@ PATH = f"{BUCKET}/jobs/job 1-ç.csv"
 
 KILLED = """
 import asyncio, os, signal, sys
-from shared.blobs.files import FolderBlobs
+from shared.drivers.blobs.files import FolderBlobs
 
 async def parts():
     yield b"half"

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from shared.blobs.files import ABANDONED_SECONDS, BUCKET, FolderBlobs, FolderParts
-from shared.domain.errors import NotFound
-from shared.domain.jobs.uploads import MIN_PART_BYTES
+from shared.core.errors import NotFound
+from shared.drivers.blobs.files import ABANDONED_SECONDS, BUCKET, FolderBlobs, FolderParts
+from shared.jobs.rules.uploads import MIN_PART_BYTES
 from tests.blobs.owners import FolderOwner, parts
 from tests.stack.places import CHECKOUT
 
@@ -27,7 +27,7 @@ WHOLE = LARGE + b"the end"
 
 KILLED = """
 import ast, asyncio, os, shutil, signal, sys
-from shared.blobs.files import FolderBlobs
+from shared.drivers.blobs.files import FolderBlobs
 
 def remove_one(folder):
     os.unlink(f"{folder}/00001")

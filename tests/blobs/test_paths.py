@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.blobs.paths import KEY_BYTES, Place, buckets_of, find_place
-from shared.domain.errors import Invalid
+from shared.core.errors import Invalid
+from shared.drivers.blobs.paths import KEY_BYTES, Place, buckets_of, find_place
 
 PIECES = st.sampled_from(
     ["bucket", "other", "", ".", "..", "a", "é", "\0", "\n", " ", "%2e", "\\", "\ud800", "x" * 600]

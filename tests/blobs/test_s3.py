@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from shared.blobs.s3 import S3Blobs
-from shared.domain.errors import Invalid
+from shared.core.errors import Invalid
+from shared.drivers.blobs.s3 import S3Blobs
 from tests.blobs import signatures
 from tests.blobs.conftest import Buckets, closing, s3_blobs
 from tests.blobs.owners import BucketOwner, parts

@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 
-from shared.blobs import LateBlobs
-from shared.blobs.s3 import S3Blobs
-from shared.domain.audience.audiences import File
-from shared.domain.errors import Conflict, Denied, Hidden, Invalid, NotFound, Unavailable
+from shared.audience.rules.audiences import File
+from shared.core.errors import Conflict, Denied, Hidden, Invalid, NotFound, Unavailable
+from shared.drivers.blobs import LateBlobs
+from shared.drivers.blobs.s3 import S3Blobs
 from tests.blobs.answers import Answering, Asked, answer, answering, refusal
 from tests.blobs.conftest import closing
 from tests.blobs.owners import parts

@@ -5,10 +5,10 @@ from contextlib import suppress
 
 import pytest
 
-from shared.blobs import Blobs
-from shared.blobs.files import FolderBlobs
-from shared.domain.errors import Conflict, NotFound
-from shared.domain.jobs.uploads import MIN_PART_BYTES
+from shared.core.errors import Conflict, NotFound
+from shared.drivers.blobs import Blobs
+from shared.drivers.blobs.files import FolderBlobs
+from shared.jobs.rules.uploads import MIN_PART_BYTES
 from tests.blobs.owners import Owner
 
 LARGE = bytes(range(256)) * (MIN_PART_BYTES // 256)

@@ -6,9 +6,9 @@ import aio_pika
 import pytest
 from aio_pika.abc import AbstractChannel
 
-from shared.broker import Broker
-from shared.broker.memory import MemoryBroker
-from shared.broker.rabbitmq import RabbitBroker
+from shared.drivers.rabbitmq import Broker
+from shared.drivers.rabbitmq.broker import RabbitBroker
+from shared.drivers.rabbitmq.memory import MemoryBroker
 from tests.broker.administration import Administration
 from tests.broker.messages import QUEUE
 from tests.stack import Endpoints

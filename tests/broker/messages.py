@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
-from shared.domain.clock.callbacks import Header, Outcome, QueueMessage
+from shared.clock.rules.callbacks import Header, Outcome, QueueMessage
 
 QUEUE = "training.invitations"
 

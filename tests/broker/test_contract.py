@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from shared.broker import Broker, Delivery, Subscription
-from shared.domain.clock.callbacks import QueueMessage, Undeliverable
-from shared.domain.errors import Unavailable
+from shared.clock.rules.callbacks import QueueMessage, Undeliverable
+from shared.core.errors import Unavailable
+from shared.drivers.rabbitmq import Broker, Delivery, Subscription
 from tests.waiting import until
 
 QUEUE = "push.batch"

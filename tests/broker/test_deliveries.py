@@ -10,9 +10,10 @@ import pytest
 from aio_pika.abc import AbstractChannel
 from msgspec.structs import replace
 
-from shared.broker.rabbitmq import RabbitBroker, links
-from shared.domain.clock.callbacks import Header, Outcome, QueueMessage, Undeliverable
-from shared.domain.errors import Unavailable
+from shared.clock.rules.callbacks import Header, Outcome, QueueMessage, Undeliverable
+from shared.core.errors import Unavailable
+from shared.drivers.rabbitmq import links
+from shared.drivers.rabbitmq.broker import RabbitBroker
 from tests.broker.administration import Administration
 from tests.broker.messages import QUEUE, a_message, ids_in, kinds
 from tests.broker.test_rabbitmq_failures import named

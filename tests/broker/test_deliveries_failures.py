@@ -9,8 +9,8 @@ import pytest
 from aio_pika.abc import AbstractChannel
 from msgspec.structs import replace
 
-from shared.broker.rabbitmq import RabbitBroker
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
+from shared.drivers.rabbitmq.broker import RabbitBroker
 from tests.broker.messages import a_message, ids_in, kinds
 from tests.broker.proxy import SilencableProxy
 from tests.broker.test_rabbitmq_failures import frozen_rabbitmq, named

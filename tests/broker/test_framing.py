@@ -8,8 +8,8 @@ from pamqp import commands, frame
 from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
 
-from shared.broker.rabbitmq.confirms import frames
-from shared.domain.clock.callbacks import Header, QueueMessage, Undeliverable
+from shared.clock.rules.callbacks import Header, QueueMessage, Undeliverable
+from shared.drivers.rabbitmq.confirms import frames
 
 MESSAGE = QueueMessage("", "orders", b"{}", "id-1", {})
 FRAME_MAX = 4_096

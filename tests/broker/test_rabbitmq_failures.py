@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from shared.broker.rabbitmq import RabbitBroker
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
+from shared.drivers.rabbitmq.broker import RabbitBroker
 from tests import stack as native
 from tests.broker.administration import Administration
 from tests.broker.proxy import SilencableProxy

@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from shared.broker.rabbitmq import RabbitBroker
-from shared.broker.rabbitmq.management import effective, policy_of
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
+from shared.drivers.rabbitmq.broker import RabbitBroker
+from shared.drivers.rabbitmq.management import effective, policy_of
 from tests.broker.administration import Administration
 from tests.stack import Endpoints
 from tests.waiting import until

@@ -16,7 +16,7 @@ from msgspec import Struct
 from playwright.async_api import Browser
 
 from services.wiring.rooms import Rooms
-from shared.domain.instants import ns
+from shared.core.instants import ns
 from tests.browser.conftest import Instance
 from tests.browser.lumen import bus, clock, console, jobs, messages
 from tests.browser.screen import WIDE, Screen, screen

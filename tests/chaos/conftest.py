@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.flow.bus.waking import Waker
+from shared.bus.waking import Waker
 from tests.e2e.conftest import hasty, house, lingering
 from tests.e2e.house import House
 from tests.receivers import receiver

@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from shared.domain.clock.occurrences import OutcomeResult
-from shared.flow.clock.schedules import Accepted
+from shared.clock.rules.occurrences import OutcomeResult
+from shared.clock.schedules import Accepted
 from tests.chaos.test_clock_killed import Instants, expected
 from tests.e2e.clocks import NAMESPACE, Receiver
 from tests.e2e.house import House

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from services.embedded.processes import free_port
-from shared.domain.console.audit import ActOutcome
+from shared.console.rules.audit import ActOutcome
 from tests.e2e.house import House
 from tests.e2e.test_over_http import Customer, an_app
 

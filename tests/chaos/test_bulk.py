@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from shared.domain.accounts.callers import Token, token_namespace
-from shared.domain.clock.callbacks import RabbitCallback
-from shared.domain.clock.occurrences import DeadLetter
-from shared.domain.clock.recurrence import Every
-from shared.domain.clock.schedules import Definition
-from shared.domain.console.bulk_actions import BulkAct, BulkAction, BulkFilter, BulkState
-from shared.flow.clock.schedules import Accepted, Wanted
+from shared.accounts.rules.callers import Token, token_namespace
+from shared.clock.rules.callbacks import RabbitCallback
+from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.recurrence import Every
+from shared.clock.rules.schedules import Definition
+from shared.clock.schedules import Accepted, Wanted
+from shared.console.rules.bulk_actions import BulkAct, BulkAction, BulkFilter, BulkState
 from tests.e2e.clocks import receiving
 from tests.e2e.house import House
 from tests.waiting import until

@@ -11,15 +11,15 @@ import aiohttp
 import pytest
 
 from services.embedded.processes import free_port
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.jobs.batches import Batch, BatchStatus
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.credentials import Credential
-from shared.domain.messages.ledger import Message, MessageState, entry_id, write_ahead
+from shared.audience.rules.audiences import KeyRange
+from shared.drivers.secrets import KeyRing, fresh_key
+from shared.jobs.rules.batches import Batch, BatchStatus
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.credentials import Credential
+from shared.messages.rules.ledger import Message, MessageState, entry_id, write_ahead
+from shared.messages.store_ledger import EntryChange, WriteResult
 from shared.runtime.clock import SystemClock
-from shared.secrets import KeyRing, fresh_key
 from shared.store import Store
-from shared.store.messages.ledger import EntryChange, WriteResult
 from tests.e2e.house import House, Process
 from tests.providers.accounts import WHSEC
 from tests.providers.callbacks import webhook

@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from shared.domain.clock.callbacks import CALL_QUEUE
-from shared.domain.clock.occurrences import OutcomeResult
-from shared.domain.clock.recurrence import Every
-from shared.domain.clock.schedules import RetryPolicy
+from shared.clock.rules.callbacks import CALL_QUEUE
+from shared.clock.rules.occurrences import OutcomeResult
+from shared.clock.rules.recurrence import Every
+from shared.clock.rules.schedules import RetryPolicy
 from tests.e2e import callees
 from tests.e2e.callees import callee, calls, settled, waiting
 from tests.e2e.house import House

@@ -10,11 +10,11 @@ import aio_pika
 import pytest
 
 from services.embedded.processes import free_port
-from shared.domain.clock.occurrences import OutcomeResult
-from shared.domain.clock.recurrence import Every
-from shared.domain.clock.schedules import RetryPolicy, due_instants, schedule_id
-from shared.domain.instants import format_instant
-from shared.flow.clock.schedules import Accepted
+from shared.clock.rules.occurrences import OutcomeResult
+from shared.clock.rules.recurrence import Every
+from shared.clock.rules.schedules import RetryPolicy, due_instants, schedule_id
+from shared.clock.schedules import Accepted
+from shared.core.instants import format_instant
 from tests.e2e.clocks import Receiver, receiving, scheduled
 from tests.e2e.house import House, Process
 from tests.e2e.test_over_http import Customer

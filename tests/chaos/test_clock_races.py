@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 import pytest
 from msgspec import Struct, field
 
-from shared.domain.clock.callbacks import RabbitCallback
-from shared.domain.clock.schedules import Definition, schedule_id
-from shared.flow.clock.schedules import Accepted, Wanted
+from shared.clock.rules.callbacks import RabbitCallback
+from shared.clock.rules.schedules import Definition, schedule_id
+from shared.clock.schedules import Accepted, Wanted
 from tests.chaos.test_clock_killed import QUEUE, drained, gone
 from tests.e2e.clocks import NAMESPACE, Received, Receiver, receiving
 from tests.e2e.house import House

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from shared.flow.clock.schedules import Accepted
+from shared.clock.schedules import Accepted
 from tests import stack as servers
 from tests.chaos.outages import (
     LEASE,

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from services.embedded.processes import free_port
-from shared.domain.clock.callbacks import RabbitCallback
-from shared.domain.clock.recurrence import Every
-from shared.domain.clock.schedules import Definition
-from shared.flow.clock.schedules import Accepted, Wanted
+from shared.clock.rules.callbacks import RabbitCallback
+from shared.clock.rules.recurrence import Every
+from shared.clock.rules.schedules import Definition
+from shared.clock.schedules import Accepted, Wanted
 from tests.chaos.test_clock_killed import QUEUE, drained, expected, gone, settled
 from tests.chaos.test_clock_races import Caller, Version, by_payload, definition
 from tests.e2e.clocks import NAMESPACE, measured, receiving, scheduled

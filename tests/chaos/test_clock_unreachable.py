@@ -12,9 +12,9 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 
 from services.embedded.processes import free_port
-from shared.domain.clock.occurrences import DeadLetter
-from shared.domain.clock.schedules import RetryPolicy, ScheduleState
-from shared.flow.clock.schedules import Accepted
+from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.schedules import RetryPolicy, ScheduleState
+from shared.clock.schedules import Accepted
 from tests.broker.proxy import SilencableProxy
 from tests.chaos.outages import (
     LEASED,

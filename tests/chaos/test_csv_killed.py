@@ -5,8 +5,8 @@ import asyncio
 
 import pytest
 
-from shared.domain.jobs.jobs import JobStatus
-from shared.domain.push.choices import held_out
+from shared.jobs.rules.jobs import JobStatus
+from shared.push.rules.choices import held_out
 from tests.e2e.house import House
 from tests.tiers import and_rarely
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from shared.domain.instants import ms
+from shared.core.instants import ms
 from tests.broker.proxy import SilencableProxy
 from tests.chaos.test_deliver import ENVIRONMENT
 from tests.chaos.test_fan_out import Bus

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from shared.domain.bus.subscriptions import EventSubscription
+from shared.bus.rules.subscriptions import EventSubscription
 from tests.e2e import callees
 from tests.e2e.house import House
 from tests.services.worker.bus.delivering import Delivering

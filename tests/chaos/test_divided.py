@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from shared.domain.jobs.groups import Group, make_group
-from shared.domain.jobs.jobs import JobStatus
+from shared.jobs.rules.groups import Group, make_group
+from shared.jobs.rules.jobs import JobStatus
 from tests.e2e.house import House
 from tests.tiers import and_rarely
 

@@ -16,10 +16,10 @@ import msgspec
 import pytest
 
 from services.embedded.processes import free_port
-from shared.domain.bus.events import EventDraft
-from shared.domain.bus.filters import EventFilter
-from shared.domain.bus.subscriptions import EventForm, EventSubscription, SubscriptionWish
-from shared.domain.bus.wake_ups import FAR_AHEAD, queue_owner
+from shared.bus.rules.events import EventDraft
+from shared.bus.rules.filters import EventFilter
+from shared.bus.rules.subscriptions import EventForm, EventSubscription, SubscriptionWish
+from shared.bus.rules.wake_ups import FAR_AHEAD, queue_owner
 from tests.broker.proxy import SilencableProxy
 from tests.e2e.house import House, Process
 from tests.e2e.test_routemaster import BusClient

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from shared.domain.jobs.events import FINISH, READ_FILE, EventState
-from shared.domain.jobs.jobs import JobStatus
-from shared.domain.push.choices import held_out
+from shared.jobs.rules.events import FINISH, READ_FILE, EventState
+from shared.jobs.rules.jobs import JobStatus
+from shared.push.rules.choices import held_out
 from tests.chaos.s3_way import Way, way_to
 from tests.chaos.test_put_off import RECOVERED_SECONDS, is_put_off, nothing_is_left, put_off, some_are_sent
 from tests.e2e.house import House, Process

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from services.embedded.processes import free_port
-from shared.domain.audience.zones import zones
-from shared.domain.jobs.jobs import JobStatus
+from shared.audience.rules.zones import zones
+from shared.jobs.rules.jobs import JobStatus
 from tests.e2e.house import House
 from tests.e2e.test_localized import spread
 from tests.e2e.test_over_http import Customer, an_app, customer

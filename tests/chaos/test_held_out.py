@@ -8,11 +8,11 @@ import pytest
 
 from services.wiring.process import build_service
 from services.wiring.rooms import Rooms
-from shared.domain.errors import Unavailable
-from shared.domain.jobs.batches import Batch
-from shared.domain.push.choices import held_out
+from shared.core.errors import Unavailable
+from shared.jobs.rules.batches import Batch
+from shared.push.rules.choices import held_out
+from shared.push.store import HeldOut
 from shared.runtime.metrics import LANES_LOST, RECOVERIES
-from shared.store.push import HeldOut
 from tests.e2e.house import House
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]

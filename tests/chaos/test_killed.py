@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from shared.domain.jobs.jobs import PlanJob
+from shared.jobs.rules.jobs import PlanJob
 from tests.e2e.house import House
 from tests.tiers import and_rarely
 

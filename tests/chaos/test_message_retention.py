@@ -11,10 +11,10 @@ import pytest_asyncio
 
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
-from shared.domain.jobs.jobs import Job
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.ledger import MessageState, entry_id
-from shared.domain.messages.suppressions import SuppressionCause, suppress_address
+from shared.jobs.rules.jobs import Job
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.ledger import MessageState, entry_id
+from shared.messages.rules.suppressions import SuppressionCause, suppress_address
 from shared.runtime.configuration import load
 from shared.store import Store
 from tests.e2e.house import House

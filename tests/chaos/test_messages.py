@@ -12,11 +12,11 @@ import pytest_asyncio
 
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
-from shared.domain.jobs.events import Doer
-from shared.domain.jobs.jobs import Job, JobStatus
-from shared.domain.messages.credentials import OnUnknown
-from shared.domain.messages.jobs import Halt
-from shared.domain.messages.ledger import MessageState
+from shared.jobs.rules.events import Doer
+from shared.jobs.rules.jobs import Job, JobStatus
+from shared.messages.rules.credentials import OnUnknown
+from shared.messages.rules.jobs import Halt
+from shared.messages.rules.ledger import MessageState
 from shared.runtime import faults
 from shared.runtime.configuration import load
 from tests.e2e.house import House

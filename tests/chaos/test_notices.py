@@ -5,9 +5,9 @@ import signal
 
 import pytest
 
-from shared.domain.bus.events import NOTICES, BusEvent, read_event
-from shared.domain.bus.subscriptions import SubscriptionStatus
-from shared.domain.documents import JOBS_TOPIC
+from shared.bus.rules.events import NOTICES, BusEvent, read_event
+from shared.bus.rules.subscriptions import SubscriptionStatus
+from shared.core.documents import JOBS_TOPIC
 from tests.e2e.house import House
 from tests.flow.bus.test_outbox import add_owner, end
 from tests.providers.sinks import smtp

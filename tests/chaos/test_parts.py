@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from shared.domain.jobs.batches import Batch, Totals
-from shared.domain.jobs.jobs import JobStatus
+from shared.jobs.rules.batches import Batch, Totals
+from shared.jobs.rules.jobs import JobStatus
 from tests.e2e.house import House, Process
 from tests.stack.kafka import throttle
 from tests.tiers import and_rarely

@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from shared.domain.console.processes import ProcessState, RunningProcess
-from shared.domain.documents import VERSION
+from shared.console.rules.processes import ProcessState, RunningProcess
+from shared.core.documents import VERSION
 from tests.domain.console.test_processes import a_process
 from tests.e2e.house import House, Process
 from tests.waiting import until

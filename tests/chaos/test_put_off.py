@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 from services.worker.consumer import FAULTS
-from shared.domain.jobs.jobs import BATCH_QUEUE, SPLIT_QUEUE, JobStatus
-from shared.domain.push.records import GCM
+from shared.jobs.rules.jobs import BATCH_QUEUE, SPLIT_QUEUE, JobStatus
+from shared.push.rules.records import GCM
 from tests import stack as servers
 from tests.e2e.house import House
 from tests.tiers import and_rarely

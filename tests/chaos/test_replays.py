@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
-from shared.domain.bus.replays import ReplayState
-from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus
-from shared.flow.bus.replays import BusReplayFlow, ReplayWish
-from shared.flow.bus.subscriptions import Subscribing, SubscriptionQuotas
+from shared.bus.replays import BusReplayFlow, ReplayWish
+from shared.bus.rules.replays import ReplayState
+from shared.bus.rules.subscriptions import EventSubscription, SubscriptionStatus
+from shared.bus.subscriptions import Subscribing, SubscriptionQuotas
 from tests.e2e.house import House
 from tests.services.feedback.fanning_out import collected, publish
 from tests.services.feedback.test_replays import HOUR

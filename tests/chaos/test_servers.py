@@ -8,7 +8,7 @@ import urllib.request
 import pytest
 
 from services.embedded.processes import free_port
-from shared.domain.accounts.apps import App
+from shared.accounts.rules.apps import App
 from tests import stack as servers
 from tests.chaos.outages import QUEUES_WRITTEN_DOWN
 from tests.e2e.house import House

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from shared.domain.jobs.jobs import JobStatus
+from shared.jobs.rules.jobs import JobStatus
 from tests.chaos.test_killed import SENDER
 from tests.e2e.house import House
 from tests.tiers import and_rarely

@@ -10,9 +10,9 @@ from datetime import timedelta
 import pytest
 
 from services.embedded.processes import free_port
-from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus, SubscriptionWish
-from shared.domain.bus.wake_ups import FAR_AHEAD
-from shared.flow.bus.upkeep import BusRetention
+from shared.bus.rules.subscriptions import EventSubscription, SubscriptionStatus, SubscriptionWish
+from shared.bus.rules.wake_ups import FAR_AHEAD
+from shared.bus.upkeep import BusRetention
 from shared.runtime.bus_settings import BusSettings
 from tests.chaos.test_deliver import ENVIRONMENT
 from tests.e2e.house import House, Process

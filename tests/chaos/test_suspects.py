@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from shared.domain.clock.occurrences import DeadLetter
-from shared.domain.clock.schedules import RetryPolicy
+from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.schedules import RetryPolicy
 from tests.e2e import callees
 from tests.e2e.callees import callee, calls, status
 from tests.e2e.clocks import NAMESPACE, crowd, receiving

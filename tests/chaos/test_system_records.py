@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
-from shared.domain.console.audit import Actor, AuditRecord
-from shared.domain.jobs.jobs import split_key
+from shared.console.rules.audit import Actor, AuditRecord
+from shared.jobs.rules.jobs import split_key
 from tests.e2e.house import House
 from tests.e2e.test_breaker import LARGE, held, no_template_for_some
 from tests.tiers import and_rarely

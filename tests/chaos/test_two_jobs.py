@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from shared.domain.jobs.batches import BatchStatus
-from shared.domain.jobs.jobs import BATCH_QUEUE, JobStatus, split_key
+from shared.jobs.rules.batches import BatchStatus
+from shared.jobs.rules.jobs import BATCH_QUEUE, JobStatus, split_key
 from tests.e2e.house import House
 from tests.tiers import and_rarely
 from tests.waiting import until

@@ -7,8 +7,8 @@ from itertools import chain
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from shared.domain.jobs.batches import BatchStatus
-from shared.domain.jobs.jobs import SendBatch
+from shared.jobs.rules.batches import BatchStatus
+from shared.jobs.rules.jobs import SendBatch
 from tests.broker.administration import Administration
 from tests.e2e.house import House
 from tests.queues import QUEUES

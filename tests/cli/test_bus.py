@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.bus.deliveries import DeliveryAttempt
-from shared.domain.bus.subscriptions import subscription_id
-from shared.domain.clock.occurrences import DeadLetter
-from shared.domain.clock.schedules import schedule_id
-from shared.store.bus.deliveries import letter_codec
+from shared.bus.rules.deliveries import DeliveryAttempt
+from shared.bus.rules.subscriptions import subscription_id
+from shared.bus.store_deliveries import letter_codec
+from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.schedules import schedule_id
 from tests.cli.conftest import Program
 from tests.flow.bus.test_dead_letters import letter_of
 from tests.services.api.bus.conftest import Bus, bus

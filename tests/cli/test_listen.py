@@ -14,9 +14,9 @@ import pytest_asyncio
 
 from services.cli.listening import check_target
 from services.embedded.processes import free_port
-from shared.domain.bus.deliveries import Cursor
-from shared.domain.bus.subscriptions import EventSubscription
-from shared.outgoing.signing import verify_webhook
+from shared.bus.rules.deliveries import Cursor
+from shared.bus.rules.subscriptions import EventSubscription
+from shared.drivers.http.signing import verify_webhook
 from shared.runtime.serving import HttpServer
 from tests.cli.conftest import Program, Running
 from tests.receivers import Arrival

@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from shared.domain.messages.ledger import Message, MessageState
-from shared.store.messages.ledger import EntryChange
+from shared.messages.rules.ledger import Message, MessageState
+from shared.messages.store_ledger import EntryChange
 from tests.cli.conftest import Document, Program
 from tests.services.api.conftest import House
 from tests.services.api.messages.campaign import Campaign

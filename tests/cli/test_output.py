@@ -30,7 +30,7 @@ from services.cli.output import (
     visible,
     width_of,
 )
-from shared.domain.instants import ns
+from shared.core.instants import ns
 
 ID = "01a2067d-4597-7b47-9fed-eebfbbc1d068"
 ROWS = [

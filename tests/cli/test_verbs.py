@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.clock.occurrences import DeadLetter, OccurrenceKind, once
-from shared.domain.clock.schedules import owner_of, schedule_id
-from shared.domain.instants import EPOCH, format_instant
-from shared.domain.jobs.batches import Receipt, Totals
-from shared.domain.jobs.events import Event, EventState
-from shared.domain.jobs.groups import Step
-from shared.domain.jobs.jobs import STARTABLE, JobStatus
+from shared.clock.rules.occurrences import DeadLetter, OccurrenceKind, once
+from shared.clock.rules.schedules import owner_of, schedule_id
+from shared.core.instants import EPOCH, format_instant
+from shared.jobs.rules.batches import Receipt, Totals
+from shared.jobs.rules.events import Event, EventState
+from shared.jobs.rules.groups import Step
+from shared.jobs.rules.jobs import STARTABLE, JobStatus
 from tests.cli.conftest import Document, Program
 from tests.services.api.client import ADMIN
 from tests.services.api.conftest import House

@@ -6,7 +6,7 @@ import signal
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.jobs.batches import Receipt, Totals
+from shared.jobs.rules.batches import Receipt, Totals
 from tests.cli.conftest import Program
 from tests.cli.terminals import Terminal, nothing
 from tests.services.api.conftest import House

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from carillon import RabbitCallback, Schedule
-from shared.domain.clock.occurrences import Occurrence
-from shared.domain.clock.schedules import schedule_id
+from shared.clock.rules.occurrences import Occurrence
+from shared.clock.rules.schedules import schedule_id
 from tests.services.api.client import ADMIN
 from tests.services.api.conftest import House
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from carillon import AsyncCarillon, Credential, Template
-from shared.domain.jobs.batches import Receipt, Totals
+from shared.jobs.rules.batches import Receipt, Totals
 from tests.client.test_installed import run
 from tests.deploy.manifests import ROOT
 from tests.services.api.client import ADMIN

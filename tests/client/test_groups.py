@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from carillon import AsyncCarillon, NotFound, PushJob
-from shared.domain.audience.zones import zones
+from shared.audience.rules.zones import zones
 from tests.services.api.conftest import House
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]

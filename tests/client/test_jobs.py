@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from carillon import AsyncCarillon, Conflict, Invalid, LocaleCount, NotFound, PushJob, ZoneCount
-from shared.domain.instants import EPOCH
-from shared.domain.jobs.events import Event, EventState
+from shared.core.instants import EPOCH
+from shared.jobs.rules.events import Event, EventState
 from tests.services.api.conftest import House
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]

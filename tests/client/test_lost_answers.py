@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from carillon import AsyncCarillon, NotFound, PushJob
-from shared.domain.clock.occurrences import OccurrenceKind
+from shared.clock.rules.occurrences import OccurrenceKind
 from tests.client.both import connect
 from tests.client.cutting import CuttingProxy
 from tests.client.made import fresh_key, pending, schedule

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from carillon import AsyncCarillon, Credential, HaltRule, Invalid, JobQueue, MessageJob, NotFound, Redacted
-from shared.domain.messages.ledger import Message
-from shared.store.messages.ledger import EntryChange
+from shared.messages.rules.ledger import Message
+from shared.messages.store_ledger import EntryChange
 from tests.services.api.conftest import House
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]

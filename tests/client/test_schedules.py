@@ -22,8 +22,8 @@ from carillon import (
     ScheduleState,
     Unauthorized,
 )
-from shared.domain.clock.occurrences import OccurrenceKind, Outcome
-from shared.domain.clock.occurrences import OutcomeResult as StoredResult
+from shared.clock.rules.occurrences import OccurrenceKind, Outcome
+from shared.clock.rules.occurrences import OutcomeResult as StoredResult
 from tests.client.both import connect
 from tests.client.made import QUEUE, ahead, fresh_key, pending, schedule
 from tests.services.api.client import ADMIN

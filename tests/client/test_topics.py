@@ -7,7 +7,7 @@ import pytest
 
 from carillon import AsyncCarillon, Event, Invalid, NotFound, NotVerified, verify
 from carillon.bus import ITEMS
-from shared.outgoing.signing import webhook_headers
+from shared.drivers.http.signing import webhook_headers
 
 module = pytest.mark.asyncio(loop_scope="module")
 native = pytest.mark.native

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from carillon import AsyncCarillon, Invalid, NotFound, PushJob
 from carillon.uploads import SLICE_BYTES
-from shared.blobs.s3 import S3Blobs
+from shared.drivers.blobs.s3 import S3Blobs
 from shared.runtime.serving import HttpServer
 from tests.blobs.owners import BucketOwner
 from tests.client.both import connect

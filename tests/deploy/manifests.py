@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
+from shared.drivers.secrets import fresh_key
 from shared.runtime.configuration import EXAMPLE, PREFIX
-from shared.secrets import fresh_key
 
 ROOT = Path(__file__).parents[2]
 K8S = ROOT / "k8s"

@@ -9,11 +9,11 @@ import pytest
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
 from services.wiring.workers import build_stages, queues_of
-from shared.domain.bus.wake_ups import DELIVER_QUEUE, REPLAY_QUEUE, SLOW_QUEUE
-from shared.domain.clock.callbacks import CALL_QUEUE
-from shared.domain.console.bulk_actions import BULK_QUEUE
-from shared.domain.jobs.jobs import BATCH_QUEUE, FINISH_QUEUE, MAIL_QUEUE, SPLIT_QUEUE
-from shared.domain.messages.singles import MESSAGE_QUEUE, SINGLE_QUEUE
+from shared.bus.rules.wake_ups import DELIVER_QUEUE, REPLAY_QUEUE, SLOW_QUEUE
+from shared.clock.rules.callbacks import CALL_QUEUE
+from shared.console.rules.bulk_actions import BULK_QUEUE
+from shared.jobs.rules.jobs import BATCH_QUEUE, FINISH_QUEUE, MAIL_QUEUE, SPLIT_QUEUE
+from shared.messages.rules.singles import MESSAGE_QUEUE, SINGLE_QUEUE
 from shared.runtime.bus_settings import BusSettings
 from shared.runtime.configuration import load
 from shared.runtime.metrics import REGISTRY

@@ -13,7 +13,7 @@ import pytest
 from services.wiring.process import build_service, set_up
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
-from shared.outgoing.guard import _SPECIAL, guard_of
+from shared.drivers.http.guard import _SPECIAL, guard_of
 from shared.runtime.configuration import load
 from shared.runtime.settings import Settings
 from tests.deploy.manifests import SERVICES, Object, image_settings

@@ -2,7 +2,7 @@
 
 import time
 
-from shared.domain.errors import Invalid, LaneLost, Refused, TooMany, suggest
+from shared.core.errors import Invalid, LaneLost, Refused, TooMany, suggest
 
 
 def test_a_refusal_tells_its_reason_its_field_and_its_value() -> None:

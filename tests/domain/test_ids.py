@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.errors import Invalid
-from shared.domain.ids import read_uuid, time_ordered_id
+from shared.core.errors import Invalid
+from shared.core.ids import read_uuid, time_ordered_id
 
 times = st.integers(0, 7_289_654_399_999_000_000)
 noises = st.integers(0, 2**62 - 1)

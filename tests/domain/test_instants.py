@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.errors import Invalid
-from shared.domain.instants import (
+from shared.core.errors import Invalid
+from shared.core.instants import (
     EPOCH,
     LATEST,
     ceil_ms,
@@ -22,7 +22,7 @@ from shared.domain.instants import (
     read_wall_clock,
     spread_ms,
 )
-from shared.domain.time_zones import time_zone
+from shared.core.time_zones import time_zone
 
 counts = st.integers(0, ms(LATEST))
 moments = st.datetimes(datetime(1970, 1, 2), datetime(2200, 12, 30), timezones=st.just(UTC))  # noqa: DTZ001

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.mail import address_in_ascii, domain_in_ascii, normal_domain
+from shared.core.mail import address_in_ascii, domain_in_ascii, normal_domain
 
 
 @given(st.emails())

@@ -7,7 +7,7 @@ from email.policy import default
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shared.domain.mail import build_mail, encode_words, mailbox
+from shared.core.mail import build_mail, encode_words, mailbox
 
 LINES = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"]), max_size=200

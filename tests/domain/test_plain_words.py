@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec import Meta, Struct
 
-from shared.domain.plain_words import find_json_fault, read_mistake
+from shared.core.plain_words import find_json_fault, read_mistake
 
 
 class Colour(StrEnum):

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.rates import Rate
+from shared.core.rates import Rate
 
 
 def test_a_burst_is_let_in_and_then_the_steady_rate() -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.rates import Shares
+from shared.core.rates import Shares
 
 
 @given(st.lists(st.sampled_from("abc")), st.sampled_from([1.0, 3.0]))

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.clock.callbacks import CallTarget
-from shared.domain.console.bulk_actions import RunBulkAction
-from shared.domain.errors import Poisoned
-from shared.domain.jobs.jobs import FinishJob, PlanJob, SendBatch, SendMail
-from shared.domain.messages.singles import SendMessages, SendSingles
-from shared.domain.tasks import TASK_PREFIXES, Task, decode, encode, next_try
+from shared.clock.rules.callbacks import CallTarget
+from shared.console.rules.bulk_actions import RunBulkAction
+from shared.core.errors import Poisoned
+from shared.core.tasks import TASK_PREFIXES, Task, decode, encode, next_try
+from shared.jobs.rules.jobs import FinishJob, PlanJob, SendBatch, SendMail
+from shared.messages.rules.singles import SendMessages, SendSingles
 from tests.queues import QUEUES
 
 KINDS: tuple[type[Task], ...] = (

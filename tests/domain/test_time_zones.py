@@ -8,9 +8,9 @@ from zoneinfo import TZPATH, ZoneInfo, reset_tzpath
 
 import pytest
 
-from shared.domain.clock.recurrence import Cron, check_cron, next_after
-from shared.domain.errors import Invalid
-from shared.domain.time_zones import RELEASE, time_zone, zone_names
+from shared.clock.rules.recurrence import Cron, check_cron, next_after
+from shared.core.errors import Invalid
+from shared.core.time_zones import RELEASE, time_zone, zone_names
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from shared.domain.clock import schedules
-from shared.domain.clock.schedules import ScheduleState
-from shared.domain.documents import final, source_of, sources
-from shared.domain.jobs import batches, jobs
-from shared.domain.jobs.batches import BatchStatus
-from shared.domain.jobs.jobs import JobStatus
+from shared.clock.rules import schedules
+from shared.clock.rules.schedules import ScheduleState
+from shared.core.documents import final, source_of, sources
+from shared.jobs.rules import batches, jobs
+from shared.jobs.rules.batches import BatchStatus
+from shared.jobs.rules.jobs import JobStatus
 
 Table = Mapping[Any, frozenset[Any]]
 

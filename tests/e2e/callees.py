@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from shared.domain.clock.callbacks import CALL_QUEUE, HttpCallback
-from shared.domain.clock.occurrences import Outcome
-from shared.domain.clock.schedules import Definition
-from shared.flow.clock.schedules import Accepted, Wanted
+from shared.clock.rules.callbacks import CALL_QUEUE, HttpCallback
+from shared.clock.rules.occurrences import Outcome
+from shared.clock.rules.schedules import Definition
+from shared.clock.schedules import Accepted, Wanted
 from tests.e2e.clocks import NAMESPACE
 from tests.e2e.house import House, Process
 from tests.waiting import SECONDS, until

@@ -13,10 +13,10 @@ import aio_pika
 import aio_pika.abc
 import msgspec
 
-from shared.domain.clock.callbacks import RabbitCallback
-from shared.domain.clock.occurrences import DeadLetter
-from shared.domain.clock.schedules import Definition, RetryPolicy
-from shared.flow.clock.schedules import Accepted, Wanted
+from shared.clock.rules.callbacks import RabbitCallback
+from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.schedules import Definition, RetryPolicy
+from shared.clock.schedules import Accepted, Wanted
 from tests.e2e.house import House
 from tests.waiting import SECONDS, until
 

@@ -28,9 +28,9 @@ _PROGRAM = (
     "services.feedback.fan_out",
     "services.feedback.listener",
     "litestar.plugins.pydantic",  # what an app imports when it is made, where pydantic is installed
-    "shared.broker.rabbitmq",
-    "shared.stream.kafka",
-    "shared.blobs.s3",
+    "shared.drivers.rabbitmq.broker",
+    "shared.drivers.kafka.stream",
+    "shared.drivers.blobs.s3",
 )
 
 _VERBS = [f"{verbs.__name__}.{module.name}" for module in pkgutil.iter_modules(verbs.__path__)]

@@ -25,10 +25,10 @@ import pymongo
 from services.wiring.process import set_up
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
-from shared.domain.jobs.jobs import Job, JobStatus
-from shared.domain.jobs.templates import Template
-from shared.domain.push.records import APNS
-from shared.flow.jobs.moves import fresh_incarnation
+from shared.jobs.moves import fresh_incarnation
+from shared.jobs.rules.jobs import Job, JobStatus
+from shared.jobs.rules.templates import Template
+from shared.push.rules.records import APNS
 from shared.runtime.configuration import load
 from tests.e2e.forked import Forked, fork
 from tests.waiting import SECONDS, until

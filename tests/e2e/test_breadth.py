@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from services.embedded.processes import free_port
-from shared.domain.jobs.batches import BatchStatus
-from shared.domain.jobs.jobs import Job, JobStatus, split_key
-from shared.domain.push import choices
-from shared.domain.push.records import APNS, GCM
+from shared.jobs.rules.batches import BatchStatus
+from shared.jobs.rules.jobs import Job, JobStatus, split_key
+from shared.push.rules import choices
+from shared.push.rules.records import APNS, GCM
 from tests.domain.push import careful
 from tests.e2e.house import House
 from tests.e2e.test_over_http import Customer, an_app, is_completed

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.domain.jobs.jobs import JobStatus
+from shared.jobs.rules.jobs import JobStatus
 from tests.e2e.house import House
 from tests.tiers import and_rarely
 from tests.waiting import until

@@ -14,9 +14,9 @@ from aiokafka import AIOKafkaConsumer
 from standardwebhooks.webhooks import Webhook
 
 from services.embedded.processes import free_port
-from shared.domain.clock.occurrences import OutcomeResult
-from shared.domain.clock.recurrence import Every
-from shared.domain.clock.schedules import RetryPolicy
+from shared.clock.rules.occurrences import OutcomeResult
+from shared.clock.rules.recurrence import Every
+from shared.clock.rules.schedules import RetryPolicy
 from tests.e2e.callees import (
     OPEN,
     PAYLOAD,

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.clock.occurrences import Outcome, OutcomeResult, once
-from shared.domain.clock.recurrence import Every
-from shared.domain.clock.schedules import RetryPolicy, ScheduleState
-from shared.flow.clock.schedules import Accepted, Wanted
+from shared.clock.rules.occurrences import Outcome, OutcomeResult, once
+from shared.clock.rules.recurrence import Every
+from shared.clock.rules.schedules import RetryPolicy, ScheduleState
+from shared.clock.schedules import Accepted, Wanted
 from tests.e2e.clocks import NAMESPACE, declared, is_retried, receiving, scheduled
 from tests.e2e.house import House
 from tests.e2e.test_first_steps import steps_of

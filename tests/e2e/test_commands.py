@@ -6,9 +6,9 @@ import pytest
 
 from services.wiring.workers import build_stages
 from services.worker.push.send import Sender
-from shared.domain.jobs.batches import SLOTS, BatchStatus
-from shared.domain.jobs.jobs import SendBatch
-from shared.store.jobs.batches import Batches
+from shared.jobs.rules.batches import SLOTS, BatchStatus
+from shared.jobs.rules.jobs import SendBatch
+from shared.jobs.store_batches import Batches
 from tests.commands import Commands, count_commands
 from tests.e2e.house import House
 

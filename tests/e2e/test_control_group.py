@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.domain.push.choices import held_out
+from shared.push.rules.choices import held_out
 from tests.e2e.house import House
 
 pytestmark = [pytest.mark.e2e, pytest.mark.native]

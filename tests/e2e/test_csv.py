@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from shared.domain.jobs.events import EventState
-from shared.domain.jobs.jobs import JobStatus
+from shared.jobs.rules.events import EventState
+from shared.jobs.rules.jobs import JobStatus
 from tests.blobs.answers import answering, refusal
 from tests.e2e.house import House
 from tests.tiers import and_rarely

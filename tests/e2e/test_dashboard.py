@@ -11,7 +11,7 @@ from playwright.async_api import Browser, expect
 
 from services.commands.seed import Customer, seed
 from services.embedded.processes import free_port
-from shared.domain.push.records import APNS
+from shared.push.rules.records import APNS
 from tests.browser.screen import Screen, chromium, screen
 from tests.e2e.house import House
 from tests.e2e.test_bus_by_commands import ON_BUS

@@ -28,7 +28,7 @@ from services.commands.demo.acts import (
     check_pushes,
 )
 from services.embedded.instance import find_running
-from shared.audience import devices
+from shared.drivers.postgres import devices
 from tests.tiers import and_rarely
 
 pytestmark = pytest.mark.e2e

@@ -27,11 +27,11 @@ import pytest
 from services.commands.seed import TEMPLATE, Customer, seed
 from services.embedded import processes
 from services.embedded.instance import FIRST_ADMIN, Instance, find_running
-from shared.audience import devices
-from shared.domain.errors import Unavailable
-from shared.domain.push.records import APNS
+from shared.core.errors import Unavailable
+from shared.drivers.kafka.local import LocalStream
+from shared.drivers.postgres import devices
+from shared.push.rules.records import APNS
 from shared.runtime.settings import Settings
-from shared.stream.local import LocalStream
 from tests.e2e.house import Process
 from tests.tiers import and_rarely
 from tests.waiting import SECONDS, until

@@ -4,8 +4,8 @@ from datetime import datetime
 
 import pytest
 
-from shared.domain.clock.callbacks import HttpCallback
-from shared.domain.clock.schedules import Definition
+from shared.clock.rules.callbacks import HttpCallback
+from shared.clock.rules.schedules import Definition
 from tests.bench.fairness import SILENT, late_beside
 from tests.e2e.callees import PAYLOAD, callee
 from tests.e2e.house import House

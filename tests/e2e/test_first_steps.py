@@ -21,7 +21,7 @@ from aiosmtpd.smtp import AuthResult
 from services.commands.seed import seed
 from services.embedded.instance import Instance
 from services.embedded.processes import free_port
-from shared.domain.push.records import APNS
+from shared.push.rules.records import APNS
 from tests.deploy.manifests import ROOT
 from tests.e2e.test_embedded import customer_of, upper_at
 from tests.waiting import SECONDS, until

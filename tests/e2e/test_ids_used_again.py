@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.jobs.jobs import JobStatus
-from shared.flow.jobs.moves import fresh_incarnation, start_of
+from shared.jobs.moves import fresh_incarnation, start_of
+from shared.jobs.rules.jobs import JobStatus
 from tests.e2e.house import House
 from tests.e2e.test_over_http import Customer, an_app, customer, is_completed
 from tests.waiting import until

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from shared.domain.audience.zones import REST, starts, zone_starts, zones
-from shared.domain.jobs.groups import Group, make_group
-from shared.domain.jobs.jobs import JobStatus
+from shared.audience.rules.zones import REST, starts, zone_starts, zones
+from shared.jobs.rules.groups import Group, make_group
+from shared.jobs.rules.jobs import JobStatus
 from tests.e2e.house import House
 from tests.tiers import and_rarely
 

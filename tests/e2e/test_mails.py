@@ -12,7 +12,7 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from services.embedded.processes import free_port
-from shared.domain.instants import LATEST
+from shared.core.instants import LATEST
 from tests.e2e.house import House
 from tests.e2e.test_over_http import Customer, an_app
 from tests.waiting import SECONDS, until

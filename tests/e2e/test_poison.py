@@ -5,8 +5,8 @@ import uuid
 
 import pytest
 
-from shared.domain.jobs.jobs import BATCH_QUEUE, FINISH_QUEUE, SPLIT_QUEUE, FinishJob, PlanJob, SendBatch
-from shared.domain.tasks import Task, encode
+from shared.core.tasks import Task, encode
+from shared.jobs.rules.jobs import BATCH_QUEUE, FINISH_QUEUE, SPLIT_QUEUE, FinishJob, PlanJob, SendBatch
 from tests.e2e.house import House
 from tests.queues import QUEUES
 from tests.waiting import until

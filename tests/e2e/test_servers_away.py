@@ -13,14 +13,14 @@ import pytest_asyncio
 from services.embedded.processes import free_port
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
-from shared.domain.jobs.jobs import JobStatus
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.credentials import Credential
-from shared.domain.messages.jobs import MESSAGE_SERVICE, MessageOptions, options_as_fields
-from shared.domain.messages.ledger import Message, MessageState, entry_id, write_ahead
+from shared.drivers.secrets import fresh_key
+from shared.jobs.rules.jobs import JobStatus
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.credentials import Credential
+from shared.messages.rules.jobs import MESSAGE_SERVICE, MessageOptions, options_as_fields
+from shared.messages.rules.ledger import Message, MessageState, entry_id, write_ahead
+from shared.messages.store_ledger import EntryChange, WriteResult
 from shared.runtime.configuration import load
-from shared.secrets import fresh_key
-from shared.store.messages.ledger import EntryChange, WriteResult
 from tests.conftest import _random_name, _with_path, drop_mongo_database
 from tests.e2e.house import House
 from tests.e2e.test_over_http import Customer

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from shared.domain.jobs.batches import SLOTS
+from shared.jobs.rules.batches import SLOTS
 from tests.e2e.house import House
 
 pytestmark = pytest.mark.e2e

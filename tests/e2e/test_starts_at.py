@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from services.embedded.processes import free_port
-from shared.domain.instants import ms
-from shared.domain.jobs.jobs import Job, JobStatus
+from shared.core.instants import ms
+from shared.jobs.rules.jobs import Job, JobStatus
 from tests.e2e.house import House
 from tests.e2e.test_over_http import Customer, an_app, customer
 from tests.waiting import until

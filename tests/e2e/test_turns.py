@@ -7,9 +7,9 @@ import pytest
 
 from services.wiring.workers import build_stages
 from services.worker.push.send import Sender
-from shared.domain.errors import Unavailable
-from shared.domain.jobs.batches import Batch
-from shared.domain.jobs.jobs import SendBatch
+from shared.core.errors import Unavailable
+from shared.jobs.rules.batches import Batch
+from shared.jobs.rules.jobs import SendBatch
 from tests.e2e.house import House
 from tests.waiting import SECONDS
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.flow.clock.schedules import ScheduleFlow
-from shared.flow.time import DatabaseTime
+from shared.clock.schedules import ScheduleFlow
 from shared.store import Store
+from shared.time import DatabaseTime
 from tests.flow.simulated.database import Database
 from tests.flow.simulated.worlds import SeedsFrom
 

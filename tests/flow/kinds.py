@@ -1,8 +1,8 @@
 """The kinds of jobs that tests of their life use."""
 
-from shared.domain.jobs.jobs import Job, SendBatch
-from shared.domain.push.records import APNS
-from shared.flow.jobs.kinds import JobKind, JobKinds
+from shared.jobs.kinds import JobKind, JobKinds
+from shared.jobs.rules.jobs import Job, SendBatch
+from shared.push.rules.records import APNS
 
 
 class Plain(JobKind):

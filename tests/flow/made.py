@@ -2,11 +2,11 @@
 
 from datetime import UTC, datetime, timedelta
 
-from shared.domain.clock.callbacks import HttpCallback
-from shared.domain.clock.occurrences import Occurrence
-from shared.domain.clock.recurrence import Every
-from shared.domain.clock.schedules import Definition, Schedule, digest, occurrences, schedule_id
-from shared.flow.clock.schedules import Accepted, ScheduleFlow, Wanted
+from shared.clock.rules.callbacks import HttpCallback
+from shared.clock.rules.occurrences import Occurrence
+from shared.clock.rules.recurrence import Every
+from shared.clock.rules.schedules import Definition, Schedule, digest, occurrences, schedule_id
+from shared.clock.schedules import Accepted, ScheduleFlow, Wanted
 from shared.store import Store
 
 PAST = datetime(2020, 1, 1, tzinfo=UTC)

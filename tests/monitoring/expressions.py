@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import yaml
 
 from monitoring import dashboards
-from shared.domain.console.signs import SIGNS
+from shared.console.rules.signs import SIGNS
 from tests.deploy.manifests import ROOT
 
 

@@ -13,8 +13,8 @@ from monitoring.pages import dashboards_with, labels_of, our_metrics, sample_nam
 from monitoring.rule_cases import CASES
 from services.cli import main
 from services.wiring import PROCESSES
-from shared.domain import errors
-from shared.domain.console.signs import _REFUSALS, ROLES, SIGNS, Sign
+from shared.console.rules.signs import _REFUSALS, ROLES, SIGNS, Sign
+from shared.core import errors
 from tests.monitoring.expressions import every_expression
 
 RUNBOOKS = (ROOT / "docs" / "runbooks.md").read_text("utf-8")

@@ -3,7 +3,7 @@
 import pytest
 
 from monitoring.__main__ import ROOT
-from shared.domain.console.signs import SIGNS
+from shared.console.rules.signs import SIGNS
 from tests.monitoring.prometheus import promtool
 
 pytestmark = pytest.mark.native

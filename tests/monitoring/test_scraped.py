@@ -10,7 +10,7 @@ import pytest
 
 from monitoring.__main__ import ROOT
 from services.embedded.processes import free_port
-from shared.domain.console.signs import ROLES, SIGNS
+from shared.console.rules.signs import ROLES, SIGNS
 from tests.e2e.callees import OPEN, QUICK
 from tests.e2e.clocks import receiving, scheduled
 from tests.e2e.house import House

@@ -16,15 +16,16 @@ from pathlib import Path
 from tests.mutation.mutants import mutants
 from tests.mutation.runs import Test, Watch, outcome, watch
 
-_PRODUCT = Path("shared/domain")
+_SHARED = Path("shared")
+_RULES = ("shared/core", *map(str, sorted(_SHARED.glob("*/rules"))))
 _TESTS = Path("tests/domain")
 
 
 def main(arguments: Sequence[str]) -> None:
     """Try the mutants of these modules, by default of all, and print the survivors and a table."""
     os.chdir(Path(__file__).parents[2])
-    asked = _asked(arguments or [str(_PRODUCT)])
-    watched = watch(_PRODUCT, [str(path) for path in _tests()])
+    asked = _asked(arguments or _RULES)
+    watched = watch(_SHARED, [str(path) for path in _tests()])
     table = {str(path): _try_all(path, lines, watched) for path, lines in asked.items()}
     print("\n| module | mutants | killed | out of time | survivors |\n| --- | ---: | ---: | ---: | ---: |")
     for name, counts in {**table, "all": sum(table.values(), Counter())}.items():
@@ -49,7 +50,7 @@ def _tests() -> list[Path]:
 def _try_all(path: Path, lines: set[int], watched: Watch) -> Counter[str]:
     tree = ast.parse(path.read_text("utf-8"))
     callers, functions = _callers(path, watched), _functions(tree)
-    importing = {str(test) for test in _importing(_tests(), path, *_importing(_PRODUCT.rglob("*.py"), path))}
+    importing = {str(test) for test in _importing(_tests(), path, *_importing(_SHARED.rglob("*.py"), path))}
     all_tests = {test for test in watched.seconds if test.partition("::")[0] in importing}.union(*callers.values())
     outcomes: Counter[str] = Counter()
     for mutant in mutants(tree):

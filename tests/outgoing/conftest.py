@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.outgoing.client import HttpOutgoing
+from shared.drivers.http.client import HttpOutgoing
 from tests.outgoing.receiver import Receiver, calling, receiving
 
 

@@ -17,8 +17,8 @@ from typing import Any
 from aiohttp import web
 from msgspec import Struct
 
-from shared.outgoing import Call
-from shared.outgoing.client import HttpOutgoing
+from shared.drivers.http import Call
+from shared.drivers.http.client import HttpOutgoing
 
 INTERNET = "127.0.0.1"
 PRIVATE = "127.0.0.2"

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from aiohttp import web
 
-from shared.domain.errors import Invalid
-from shared.outgoing import Blocked, Unreachable
-from shared.outgoing.client import GuardedResolver, HttpOutgoing, system_lookup
-from shared.outgoing.guard import Guard, Lookup, NameLookups, OwnApi
+from shared.core.errors import Invalid
+from shared.drivers.http import Blocked, Unreachable
+from shared.drivers.http.client import GuardedResolver, HttpOutgoing, system_lookup
+from shared.drivers.http.guard import Guard, Lookup, NameLookups, OwnApi
 from tests.outgoing.receiver import ALLOWED, INTERNET, PRIVATE, Receiver, a_call, calling, receiving
 
 

@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 from standardwebhooks.webhooks import Webhook
 
-from shared.outgoing import Answer, Posting
-from shared.outgoing.client import HttpOutgoing
+from shared.drivers.http import Answer, Posting
+from shared.drivers.http.client import HttpOutgoing
 from tests.outgoing.receiver import INTERNET, Receiver, a_call, calling, scripted
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

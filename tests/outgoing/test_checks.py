@@ -9,10 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from yarl import URL
 
-from shared.domain.errors import Invalid
-from shared.outgoing.checks import PROVIDER_NETWORKS, check_headers, check_method, check_url
-from shared.outgoing.guard import Guard
-from shared.outgoing.signing import check_secret
+from shared.core.errors import Invalid
+from shared.drivers.http.checks import PROVIDER_NETWORKS, check_headers, check_method, check_url
+from shared.drivers.http.guard import Guard
+from shared.drivers.http.signing import check_secret
 
 
 def _refused(check: Callable[[], None]) -> Invalid:

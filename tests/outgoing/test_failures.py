@@ -12,8 +12,8 @@ from time import monotonic
 
 import pytest
 
-from shared.outgoing import Posting, Unreachable
-from shared.outgoing.client import HttpOutgoing
+from shared.drivers.http import Posting, Unreachable
+from shared.drivers.http.client import HttpOutgoing
 from tests.outgoing.receiver import INTERNET, Receiver, Script, a_call, calling, receiving, reset, scripted, self_signed
 
 PATIENCE = 1.0
@@ -194,7 +194,7 @@ async def test_a_tls_handshake_that_hangs(hasty: HttpOutgoing) -> None:
 
 
 async def test_the_status_is_the_answer_though_the_body_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.outgoing.client.EXCERPT_SECONDS", 60.0)
+    monkeypatch.setattr("shared.drivers.http.client.EXCERPT_SECONDS", 60.0)
     head = b"HTTP/1.1 500 No\r\nContent-Length: 100\r\nRetry-After: 3\r\n\r\nso far"
     async with calling(timeout_seconds=3) as patient, scripted(answers(head, then=hangs)) as address:
         began = monotonic()
@@ -204,7 +204,7 @@ async def test_the_status_is_the_answer_though_the_body_hangs(monkeypatch: pytes
 
 
 async def test_a_hanging_body_is_waited_for_no_longer_than_an_excerpt_is_worth(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.outgoing.client.EXCERPT_SECONDS", 0.1)
+    monkeypatch.setattr("shared.drivers.http.client.EXCERPT_SECONDS", 0.1)
     async with calling(timeout_seconds=60) as outgoing, scripted(answers(b"HTTP/1.1 200 OK\r\n\r\n", then=hangs)) as at:
         async with asyncio.timeout(LIMIT):
             assert (await outgoing.call(a_call(f"http://{at}/"))).accepted

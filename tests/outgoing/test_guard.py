@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.outgoing.guard import Guard
+from shared.drivers.http.guard import Guard
 
 CLOSED = Guard(())
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from shared.domain.errors import Unavailable
-from shared.outgoing import NotConnected, Posting, Unreachable
-from shared.outgoing.client import HttpOutgoing
-from shared.outgoing.guard import Guard
+from shared.core.errors import Unavailable
+from shared.drivers.http import NotConnected, Posting, Unreachable
+from shared.drivers.http.client import HttpOutgoing
+from shared.drivers.http.guard import Guard
 from tests.outgoing.receiver import INTERNET, Receiver, a_call, calling, self_signed
 from tests.waiting import until
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from shared.domain.errors import Unavailable
-from shared.outgoing import NotConnected, Posting, Unreachable
-from shared.outgoing.guard import THREADS, NameLookups, name_owner
+from shared.core.errors import Unavailable
+from shared.drivers.http import NotConnected, Posting, Unreachable
+from shared.drivers.http.guard import THREADS, NameLookups, name_owner
 from tests.outgoing.receiver import INTERNET, Receiver, a_call, calling
 from tests.waiting import until
 

@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from shared.outgoing import Blocked, LateOutgoing, NotConnected, PostedAnswer, Posting, Unreachable, Withheld
-from shared.outgoing.client import HttpOutgoing
+from shared.drivers.http import Blocked, LateOutgoing, NotConnected, PostedAnswer, Posting, Unreachable, Withheld
+from shared.drivers.http.client import HttpOutgoing
 from tests.outgoing.receiver import INTERNET, PRIVATE, Receiver, calling, reset, scripted
 from tests.outgoing.test_failures import answers, hangs
 from tests.waiting import until

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.outgoing.client import retry_after_seconds
+from shared.drivers.http.client import retry_after_seconds
 
 NOW = 784_111_777  # Sun, 06 Nov 1994 08:49:37 GMT
 NOON = "Sun, 06 Nov 1994 08:49:37 GMT"

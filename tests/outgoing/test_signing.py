@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from shared.outgoing.signing import check_secret, webhook_headers
+from shared.drivers.http.signing import check_secret, webhook_headers
 
 KEYS = st.binary(min_size=24, max_size=64)
 IDS = st.text("0123456789abcdef", min_size=1)

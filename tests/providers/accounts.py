@@ -16,8 +16,8 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 from msgspec import Struct
 
-from shared.domain.messages.answers import Answer, CallAccepted, CallUnanswered, NotNow
-from shared.outgoing.client import HttpOutgoing
+from shared.drivers.http.client import HttpOutgoing
+from shared.messages.rules.answers import Answer, CallAccepted, CallUnanswered, NotNow
 from shared.providers import Content, Provider, ProviderKind, ProviderRules, message_of
 from shared.providers.apns import ApnsKind
 from shared.providers.fcm import FcmKind

@@ -15,8 +15,8 @@ from aiohttp import web
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 from msgspec import Struct
 
-from shared.domain.jobs.mails import Letter
-from shared.outgoing import Outgoing
+from shared.drivers.http import Outgoing
+from shared.jobs.rules.mails import Letter
 from shared.providers.mail import Mail
 from shared.runtime.server_settings import MailSettings, TlsSettings
 from tests.outgoing.receiver import INTERNET, Receiver, calling, receiving, serving_tls

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from shared.domain.errors import Invalid
-from shared.domain.messages.answers import (
+from shared.core.errors import Invalid
+from shared.drivers.http import Outgoing
+from shared.messages.rules.answers import (
     Answer,
     CallAccepted,
     CallRefused,
@@ -18,7 +19,6 @@ from shared.domain.messages.answers import (
     NotNow,
     Reason,
 )
-from shared.outgoing import Outgoing
 from shared.providers import Provider, ProviderRules, collapse_id
 from shared.providers.apns import ApnsFields, ApnsKind
 from shared.providers.base import read_fields

@@ -8,11 +8,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from msgspec.structs import replace
 from standardwebhooks import Webhook
 
-from shared.domain.errors import Invalid, NotFound
-from shared.domain.messages.answers import DETAIL_CHARACTERS
-from shared.domain.messages.ledger import MessageState
-from shared.domain.messages.suppressions import SuppressionCause
-from shared.outgoing import Outgoing
+from shared.core.errors import Invalid, NotFound
+from shared.drivers.http import Outgoing
+from shared.messages.rules.answers import DETAIL_CHARACTERS
+from shared.messages.rules.ledger import MessageState
+from shared.messages.rules.suppressions import SuppressionCause
 from shared.providers import ProviderRules, read_key
 from shared.providers.base import Callback, CallbackNews, CallbackRequest, NotSigned, Unreadable
 from shared.providers.http import HttpKind

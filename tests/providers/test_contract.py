@@ -8,7 +8,7 @@ import traceback
 import msgspec
 import pytest
 
-from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, CallUnanswered, LoginRefused, NotNow
+from shared.messages.rules.answers import Answer, CallAccepted, CallRefused, CallUnanswered, LoginRefused, NotNow
 from shared.providers import NotCalled, Provider
 from tests.providers.accounts import Account, NetworkAccount
 from tests.providers.rules import Cut, Rule

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.domain.errors import Invalid
-from shared.domain.messages.answers import (
+from shared.core.errors import Invalid
+from shared.drivers.http.client import HttpOutgoing
+from shared.messages.rules.answers import (
     Answer,
     CallAccepted,
     CallRefused,
@@ -19,7 +20,6 @@ from shared.domain.messages.answers import (
     NotNow,
     Reason,
 )
-from shared.outgoing.client import HttpOutgoing
 from shared.providers import Provider, ProviderRules, tokens
 from shared.providers.fcm import FcmKind, FcmSecret
 from tests.clock import ManualClock

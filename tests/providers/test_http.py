@@ -10,8 +10,9 @@ import uvloop
 from aiohttp import web
 from standardwebhooks.webhooks import Webhook
 
-from shared.domain.errors import Invalid
-from shared.domain.messages.answers import (
+from shared.core.errors import Invalid
+from shared.drivers.http.client import HttpOutgoing
+from shared.messages.rules.answers import (
     Answer,
     CallAccepted,
     CallRefused,
@@ -20,7 +21,6 @@ from shared.domain.messages.answers import (
     NotNow,
     Reason,
 )
-from shared.outgoing.client import HttpOutgoing
 from shared.providers import Provider, ProviderRules
 from shared.providers.http import HttpKind
 from tests.outgoing.receiver import PRIVATE, Receiver, calling, receiving

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from shared.domain.messages.answers import Answer, CallAccepted, CallUnanswered, NotNow
-from shared.outgoing import Outgoing
+from shared.drivers.http import Outgoing
+from shared.messages.rules.answers import Answer, CallAccepted, CallUnanswered, NotNow
 from shared.providers import NotCalled, Provider, ProviderRules
 from shared.providers import http2_connection as connection
 from shared.providers.apns import ApnsKind

@@ -8,7 +8,7 @@ from time import monotonic
 import pytest
 from structlog.testing import capture_logs
 
-from shared.domain.errors import Invalid, Unauthorized, Unavailable
+from shared.core.errors import Invalid, Unauthorized, Unavailable
 from shared.providers.sendgrid import SendGridProvider
 from tests.outgoing.receiver import PRIVATE, calling, make_certificate, scripted
 from tests.providers.sinks import KEY, SENDER, Mailed, Sink, letter, sendgrid, smtp

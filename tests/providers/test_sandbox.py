@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.domain.errors import Invalid
-from shared.domain.messages.answers import CallRefused, CallUnanswered, NotNow, Reason
+from shared.core.errors import Invalid
+from shared.messages.rules.answers import CallRefused, CallUnanswered, NotNow, Reason
 from shared.providers import Provider, ProviderRules
 from shared.providers.sandbox import SandboxKind
 from tests.clock import ManualClock

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from shared.domain.errors import Invalid
-from shared.domain.messages.answers import CallAccepted, CallRefused, NotNow, Reason
+from shared.core.errors import Invalid
+from shared.messages.rules.answers import CallAccepted, CallRefused, NotNow, Reason
 from shared.providers import ProviderRules
 from shared.providers.sendgrid import SendGridKind
 from tests.outgoing.receiver import Receiver, calling, receiving

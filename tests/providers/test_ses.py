@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.errors import Invalid
-from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, LoginRefused, NotNow, Reason
-from shared.outgoing import Outgoing
+from shared.core.errors import Invalid
+from shared.drivers.http import Outgoing
+from shared.messages.rules.answers import Answer, CallAccepted, CallRefused, LoginRefused, NotNow, Reason
 from shared.providers import Provider, ProviderRules
 from shared.providers.ses import SesKind, key_of_tag, tag_of
 from tests.providers.fakes import FakeProcess

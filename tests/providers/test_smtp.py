@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.domain.errors import Invalid
-from shared.domain.messages.answers import (
+from shared.core.errors import Invalid
+from shared.drivers.http import Outgoing
+from shared.messages.rules.answers import (
     Answer,
     CallAccepted,
     CallRefused,
@@ -22,7 +23,6 @@ from shared.domain.messages.answers import (
     NotNow,
     Reason,
 )
-from shared.outgoing import Outgoing
 from shared.providers import NotCalled, Provider, ProviderRules
 from shared.providers import smtp_connections as connections
 from shared.providers.ses import SesKind

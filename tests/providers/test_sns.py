@@ -7,9 +7,9 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
-from shared.domain.errors import Unavailable
-from shared.domain.messages.ledger import MessageState
-from shared.domain.messages.suppressions import SuppressionCause
+from shared.core.errors import Unavailable
+from shared.messages.rules.ledger import MessageState
+from shared.messages.rules.suppressions import SuppressionCause
 from shared.providers.base import Callback, CallbackRequest, NotSigned, Unreadable
 from shared.providers.ses import read_ses_callback
 from shared.providers.sns import SnsCertificates, is_sns_host, sns_fetch

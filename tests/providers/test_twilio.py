@@ -8,8 +8,8 @@ from urllib.parse import parse_qs, parse_qsl
 import pytest
 from aiohttp import web
 
-from shared.domain.errors import Invalid
-from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, LoginRefused, NotNow, Reason
+from shared.core.errors import Invalid
+from shared.messages.rules.answers import Answer, CallAccepted, CallRefused, LoginRefused, NotNow, Reason
 from shared.providers import ProviderRules
 from shared.providers.twilio import TwilioKind
 from tests.outgoing.receiver import calling, receiving

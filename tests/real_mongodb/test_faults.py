@@ -15,18 +15,18 @@ from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
 from services.worker.messages.entries import EntryWriter, Note, Prepared, Purpose
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.clock.occurrences import Occurrence, once
-from shared.domain.documents import Position
-from shared.domain.errors import Unavailable
-from shared.domain.jobs.batches import Batch, BatchStatus
-from shared.domain.jobs.events import PLAN, Event, EventState
-from shared.domain.jobs.jobs import Job, JobStatus
-from shared.domain.messages.answers import CallAccepted
-from shared.domain.messages.ledger import Message, MessageState, News, entry_id, hear, write_ahead
+from shared.audience.rules.audiences import KeyRange
+from shared.clock.rules.occurrences import Occurrence, once
+from shared.clock.store_occurrences import Visible
+from shared.core.documents import Position
+from shared.core.errors import Unavailable
+from shared.jobs.rules.batches import Batch, BatchStatus
+from shared.jobs.rules.events import PLAN, Event, EventState
+from shared.jobs.rules.jobs import Job, JobStatus
+from shared.messages.rules.answers import CallAccepted
+from shared.messages.rules.ledger import Message, MessageState, News, entry_id, hear, write_ahead
+from shared.messages.store_ledger import EntryChange, WriteResult
 from shared.store import Store
-from shared.store.clock.occurrences import Visible
-from shared.store.messages.ledger import EntryChange, WriteResult
 from tests.real_mongodb.conftest import Admin, Document, a_name, ask_or_skip
 from tests.stack.mongodb import at_server
 from tests.store.made import a_job, added

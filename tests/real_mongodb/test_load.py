@@ -11,19 +11,19 @@ import pytest
 
 from services.worker.messages import in_hand
 from services.worker.messages.in_hand import BatchesInHand
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.clock.occurrences import once
-from shared.domain.documents import Position
-from shared.domain.ids import Idempotency
-from shared.domain.jobs.batches import Batch, BatchStatus
-from shared.domain.jobs.jobs import JobStatus
-from shared.domain.messages.answers import CallAccepted
-from shared.domain.messages.ledger import Message, MessageState, News, answer, entry_id, hear, write_ahead
+from shared.audience.rules.audiences import KeyRange
+from shared.clock.rules.occurrences import once
+from shared.clock.store_occurrences import Visible, _document
+from shared.core.documents import Position
+from shared.core.ids import Idempotency
+from shared.jobs import store_batches as batch_documents
+from shared.jobs import store_jobs as job_documents
+from shared.jobs.rules.batches import Batch, BatchStatus
+from shared.jobs.rules.jobs import JobStatus
+from shared.messages.rules.answers import CallAccepted
+from shared.messages.rules.ledger import Message, MessageState, News, answer, entry_id, hear, write_ahead
+from shared.messages.store_ledger import EntryChange, WriteResult, _codec
 from shared.store import Store
-from shared.store.clock.occurrences import Visible, _document
-from shared.store.jobs import batches as batch_documents
-from shared.store.jobs import jobs as job_documents
-from shared.store.messages.ledger import EntryChange, WriteResult, _codec
 from tests.clock import ManualClock
 from tests.commands import count_commands
 from tests.conftest import drop_mongo_database

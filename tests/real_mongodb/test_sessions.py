@@ -9,14 +9,14 @@ import pytest
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import OperationFailure
 
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.errors import Unavailable
-from shared.domain.jobs.batches import Batch, BatchStatus
-from shared.domain.jobs.jobs import JobStatus
+from shared.audience.rules.audiences import KeyRange
+from shared.core.errors import Unavailable
+from shared.drivers.mongo.documents import translate_errors
+from shared.drivers.mongo.transactions import OwnSession, end_session, run_transaction
+from shared.jobs.rules.batches import Batch, BatchStatus
+from shared.jobs.rules.jobs import JobStatus
+from shared.messages.store_ledger import WriteResult
 from shared.store import Store
-from shared.store.documents import translate_errors
-from shared.store.messages.ledger import WriteResult
-from shared.store.transactions import OwnSession, end_session, run_transaction
 from tests.real_mongodb.conftest import Admin, a_name, ask_or_skip
 from tests.stack.mongodb import at_server
 from tests.store.made import a_job, added

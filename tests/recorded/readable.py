@@ -9,7 +9,7 @@ from functools import cache
 from inspect import isclass, isfunction
 from typing import Any
 
-from shared.store.documents import Codec, Document
+from shared.drivers.mongo.documents import Codec, Document
 from tests.recorded.recorder import ANSWERS
 
 _DATE = re.compile(r"date (\S+)Z")

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord
 
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.clock.callbacks import TopicMessage
-from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus, Receipt
+from shared.audience.rules.audiences import KeyRange
+from shared.clock.rules.callbacks import TopicMessage
+from shared.drivers.kafka.servers import KafkaServers
+from shared.drivers.kafka.stream import KafkaStream
+from shared.jobs.rules.batches import Batch, BatchPart, BatchStatus, Receipt
 from shared.runtime.server_settings import StreamSettings
-from shared.stream.kafka import KafkaStream
-from shared.stream.kafka.servers import KafkaServers
 from tests.recorded.recorder import Placeholders, check, show
 from tests.stack import Endpoints
 from tests.stream.test_deliveries import admin, topic

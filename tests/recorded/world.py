@@ -18,13 +18,13 @@ from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
 from services.wiring.workers import build_stages
 from services.worker.consumer import Stage
-from shared.audience import Audience
-from shared.blobs.files import FolderBlobs
-from shared.domain import tasks
-from shared.domain.clock.callbacks import Outcome, QueueMessage, TopicMessage
-from shared.flow.console import overview
-from shared.outgoing.client import HttpOutgoing
-from shared.outgoing.guard import OwnApi
+from shared.clock.rules.callbacks import Outcome, QueueMessage, TopicMessage
+from shared.console import overview
+from shared.core import tasks
+from shared.drivers.blobs.files import FolderBlobs
+from shared.drivers.http.client import HttpOutgoing
+from shared.drivers.http.guard import OwnApi
+from shared.drivers.postgres import Audience
 from shared.providers.mail import Mail
 from shared.runtime.configuration import load
 from shared.store import Store

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from shared.domain.bus import deliveries, replays, subscriptions
-from shared.domain.clock import schedules
-from shared.domain.console import bulk_actions
-from shared.domain.jobs import batches, jobs
-from shared.domain.messages import credentials, ledger
-from shared.domain.messages import jobs as message_jobs
-from shared.domain.messages.jobs import MESSAGE_TRANSITIONS
+from shared.bus.rules import deliveries, replays, subscriptions
+from shared.clock.rules import schedules
+from shared.console.rules import bulk_actions
+from shared.jobs.rules import batches, jobs
+from shared.messages.rules import credentials, ledger
+from shared.messages.rules import jobs as message_jobs
+from shared.messages.rules.jobs import MESSAGE_TRANSITIONS
 from tests.stack.places import CHECKOUT
 
 PAGE = (CHECKOUT / "docs" / "how-it-works.md").read_text("utf-8")

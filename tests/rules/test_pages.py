@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from shared.domain.bus.notices import NoticeKind
-from shared.domain.console import audit
-from shared.domain.messages.jobs import _TYPES
+from shared.bus.rules.notices import NoticeKind
+from shared.console.rules import audit
+from shared.messages.rules.jobs import _TYPES
 from shared.runtime.configuration import list_settings
 from shared.runtime.settings import Settings
 from tests.stack.places import CHECKOUT

@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
 from shared.runtime.cached import Cached, CachedByKey
 
 

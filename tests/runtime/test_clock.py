@@ -5,7 +5,7 @@ from datetime import UTC, timedelta
 
 import pytest
 
-from shared.domain.instants import EPOCH
+from shared.core.instants import EPOCH
 from shared.runtime.clock import SystemClock
 from tests.clock import ManualClock
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
 from shared.runtime.cached import Coalescer
 
 

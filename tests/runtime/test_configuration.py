@@ -11,11 +11,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec import Meta
 
+from shared.drivers.secrets import read_keys
 from shared.runtime.configuration import Misconfigured, describe, list_settings, load
 from shared.runtime.private import without_secrets
 from shared.runtime.server_settings import MAIL_URL, BlobSettings, MailSettings, StoreSettings
 from shared.runtime.settings import ApiSettings, CallbackSettings, FeedbackSettings, SchedulerSettings, Settings
-from shared.secrets import read_keys
 
 HINTS = {name: get_type_hints(type(section), include_extras=True) for name, section in Settings().sections().items()}
 FIELDS = [(section, field, hint) for section, hints in HINTS.items() for field, hint in hints.items()]

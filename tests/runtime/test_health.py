@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
 from shared.runtime.health import Phase, ProcessHealth, server
 from shared.runtime.serving import HttpServer
 from shared.runtime.settings import HealthSettings

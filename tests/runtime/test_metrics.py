@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
 from shared.runtime import metrics
 from shared.runtime.measured import measure_calls
 

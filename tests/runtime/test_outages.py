@@ -5,7 +5,7 @@ import time
 
 from structlog.testing import capture_logs
 
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
 from shared.runtime.loops import Backoff, Outage
 
 AWAY = Unavailable("nobody answers")

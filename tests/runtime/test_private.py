@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.domain.errors import Conflict
+from shared.core.errors import Conflict
 from shared.runtime.private import make_private_folder, private_files
 
 

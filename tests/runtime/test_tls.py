@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from shared.domain.errors import Invalid
+from shared.core.errors import Invalid
 from shared.runtime.server_settings import NO_FILES, TlsSettings
 from shared.runtime.tls import client_context, server_context
 from tests.stack.certificates import Authority

@@ -4,10 +4,10 @@ import base64
 
 import pytest
 
+from shared.drivers.secrets import fresh_key
 from shared.runtime.configuration import Misconfigured, load
 from shared.runtime.settings import Settings
 from shared.runtime.weaknesses import find_examples, find_weaknesses
-from shared.secrets import fresh_key
 
 STRONG = {
     "STORE_URL": [

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.errors import Conflict, Invalid
-from shared.secrets import KeyRing, fresh_key, read_keys
+from shared.core.errors import Conflict, Invalid
+from shared.drivers.secrets import KeyRing, fresh_key, read_keys
 
 OLD, NEW = fresh_key(), fresh_key()
 SECRET = {"user": "postman", "password": "pat-the-postman"}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shared.domain.errors import Invalid
+from shared.core.errors import Invalid
 from shared.runtime.health import Pages, json_page
 from shared.runtime.serving import HttpServer
 from shared.runtime.tls import server_context

@@ -14,10 +14,10 @@ from services.embedded.processes import free_port
 from services.wiring.process import set_up
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
-from shared.domain.bus.events import EventDraft
-from shared.domain.bus.subscriptions import SubscriptionWish
-from shared.domain.clock.callbacks import CALL_QUEUE
-from shared.domain.tasks import TASK_PREFIXES
+from shared.bus.rules.events import EventDraft
+from shared.bus.rules.subscriptions import SubscriptionWish
+from shared.clock.rules.callbacks import CALL_QUEUE
+from shared.core.tasks import TASK_PREFIXES
 from shared.runtime.configuration import load
 from tests.e2e.callees import OPEN, QUICK, callee, calls, settled
 from tests.e2e.clocks import receiving, scheduled

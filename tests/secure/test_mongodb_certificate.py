@@ -11,7 +11,7 @@ from typing import Any
 import bson
 import pytest
 
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
 from shared.runtime.server_settings import TlsSettings
 from shared.store import Store
 from tests.stack.certificates import CLIENT, Authority

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from services.wiring.servers import Servers
-from shared.broker.rabbitmq.management import Management
-from shared.domain.errors import Unavailable
-from shared.domain.jobs.mails import Letter
+from shared.core.errors import Unavailable
+from shared.drivers.rabbitmq.management import Management
+from shared.jobs.rules.mails import Letter
 from shared.runtime.configuration import load
 from shared.store import Store
 from tests.stack.certificates import Authority

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from carillon_imports.marathon.source import open_source
-from shared.audience import Audience
-from shared.broker.rabbitmq import RabbitBroker
-from shared.domain.errors import Invalid, Unavailable
+from shared.core.errors import Invalid, Unavailable
+from shared.drivers.kafka.servers import KafkaServers
+from shared.drivers.kafka.stream import KafkaStream
+from shared.drivers.postgres import Audience
+from shared.drivers.rabbitmq.broker import RabbitBroker
 from shared.runtime.server_settings import NO_FILES, TlsSettings
-from shared.stream.kafka import KafkaStream
-from shared.stream.kafka.servers import KafkaServers
 from tests.conftest import _manage
 from tests.secure import rights
 from tests.secure.place import OLDER_LOGIN, Secure

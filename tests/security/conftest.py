@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 
 from services.wiring.servers import Servers
+from shared.drivers.secrets import fresh_key
 from shared.runtime.configuration import load
-from shared.secrets import fresh_key
 from tests import tiers
 from tests.conftest import _execute, _manage, _with_path
 from tests.queues import QUEUES

@@ -10,22 +10,22 @@ import msgspec
 import pymongo
 from bson import BSON
 
-from shared.domain.accounts.apps import App
-from shared.domain.accounts.callers import Token, User, WebSession
-from shared.domain.bus.replays import Replay
-from shared.domain.bus.subscriptions import subscription_of
-from shared.domain.bus.wake_ups import QUEUE_OWNER
-from shared.domain.clock.occurrences import DeadLetter, Occurrence
-from shared.domain.clock.schedules import Schedule
-from shared.domain.console.bulk_actions import BulkAction
-from shared.domain.jobs.groups import Group
-from shared.domain.jobs.jobs import Job, split_key
-from shared.domain.jobs.templates import Template
-from shared.domain.jobs.uploads import FileUpload
-from shared.domain.messages.credentials import Credential
-from shared.domain.messages.ledger import Message
-from shared.domain.messages.singles import CREDENTIAL, SINGLES
-from shared.domain.messages.suppressions import Suppression
+from shared.accounts.rules.apps import App
+from shared.accounts.rules.callers import Token, User, WebSession
+from shared.bus.rules.replays import Replay
+from shared.bus.rules.subscriptions import subscription_of
+from shared.bus.rules.wake_ups import QUEUE_OWNER
+from shared.clock.rules.occurrences import DeadLetter, Occurrence
+from shared.clock.rules.schedules import Schedule
+from shared.console.rules.bulk_actions import BulkAction
+from shared.jobs.rules.groups import Group
+from shared.jobs.rules.jobs import Job, split_key
+from shared.jobs.rules.templates import Template
+from shared.jobs.rules.uploads import FileUpload
+from shared.messages.rules.credentials import Credential
+from shared.messages.rules.ledger import Message
+from shared.messages.rules.singles import CREDENTIAL, SINGLES
+from shared.messages.rules.suppressions import Suppression
 
 Document = dict[str, Any]
 

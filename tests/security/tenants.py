@@ -9,8 +9,9 @@ from typing import Any
 
 import asyncpg
 
-from shared.domain.accounts.callers import LONGEST, WebSession, secret_digest
-from shared.domain.bus.deliveries import (
+from shared.accounts.rules.callers import LONGEST, WebSession, secret_digest
+from shared.accounts.store_callers import session_codec
+from shared.bus.rules.deliveries import (
     BusDeadLetter,
     DeathReason,
     DeliveryAttempt,
@@ -18,15 +19,14 @@ from shared.domain.bus.deliveries import (
     EventDelivery,
     delivery_id,
 )
-from shared.domain.bus.subscriptions import queue_of
-from shared.domain.clock.schedules import schedule_id
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.suppressions import listing_of
-from shared.flow.messages.barring import UnsubscribeLinks
-from shared.secrets import KeyRing, read_keys
-from shared.store.accounts.callers import session_codec
-from shared.store.bus.cuts import delivery_codec
-from shared.store.bus.deliveries import letter_codec
+from shared.bus.rules.subscriptions import queue_of
+from shared.bus.store_cuts import delivery_codec
+from shared.bus.store_deliveries import letter_codec
+from shared.clock.rules.schedules import schedule_id
+from shared.drivers.secrets import KeyRing, read_keys
+from shared.messages.barring import UnsubscribeLinks
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.suppressions import listing_of
 from tests.security import bodies
 from tests.security.operations import Operation, Role
 from tests.security.stores import Database

@@ -33,23 +33,27 @@ from services.api.jobs.job_body import JobBody
 from services.api.jobs.templates import TemplateBody
 from services.api.messages.suppressions import read_suppression
 from services.api.messages.unsubscribing import _read_wish
-from shared.blobs.paths import find_place
-from shared.domain.accounts.apps import check_app, check_app_name
-from shared.domain.accounts.callers import check_email, check_token_name
-from shared.domain.audience.audiences import conditions
-from shared.domain.audience.csv_cuts import Slicer
-from shared.domain.audience.csv_rows import RowReader
-from shared.domain.audience.zones import read_zone
-from shared.domain.clock.callbacks import Targets
-from shared.domain.clock.recurrence import check_cron
-from shared.domain.clock.schedules import check_key
-from shared.domain.errors import CarillonError, Invalid
-from shared.domain.ids import read_uuid
-from shared.domain.instants import read_instant
-from shared.domain.jobs.jobs import PlanJob
-from shared.domain.jobs.mails import is_mailbox
-from shared.domain.jobs.mails import printable as printable_line
-from shared.domain.jobs.templates import (
+from shared.accounts.rules.apps import check_app, check_app_name
+from shared.accounts.rules.callers import check_email, check_token_name
+from shared.audience.rules.audiences import conditions
+from shared.audience.rules.csv_cuts import Slicer
+from shared.audience.rules.csv_rows import RowReader
+from shared.audience.rules.zones import read_zone
+from shared.clock.rules.callbacks import Targets
+from shared.clock.rules.recurrence import check_cron
+from shared.clock.rules.schedules import check_key
+from shared.core.errors import CarillonError, Invalid
+from shared.core.ids import read_uuid
+from shared.core.instants import read_instant
+from shared.core.tasks import decode
+from shared.drivers.blobs.paths import find_place
+from shared.drivers.http.checks import check_headers, check_url
+from shared.drivers.http.client import retry_after_seconds
+from shared.drivers.http.signing import check_secret
+from shared.jobs.rules.jobs import PlanJob
+from shared.jobs.rules.mails import is_mailbox
+from shared.jobs.rules.mails import printable as printable_line
+from shared.jobs.rules.templates import (
     Template,
     Unrenderable,
     check_body,
@@ -60,14 +64,10 @@ from shared.domain.jobs.templates import (
     filled_bytes,
     valueless_tags,
 )
-from shared.domain.messages.recipients import spellings_of
-from shared.domain.messages.suppressions import UnsubscribeTokens
-from shared.domain.push.feedback import read as read_feedback
-from shared.domain.tasks import decode
-from shared.outgoing.checks import check_headers, check_url
-from shared.outgoing.client import retry_after_seconds
-from shared.outgoing.signing import check_secret
+from shared.messages.rules.recipients import spellings_of
+from shared.messages.rules.suppressions import UnsubscribeTokens
 from shared.providers.base import tell
+from shared.push.rules.feedback import read as read_feedback
 from shared.runtime import logs
 from shared.runtime.private import without_secrets
 from shared.runtime.settings import LogSettings

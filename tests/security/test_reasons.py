@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from services.api.http.acts import REASON_HEADER
-from shared.domain.console.audit import ENDING_VERBS, ends_something
+from shared.console.rules.audit import ENDING_VERBS, ends_something
 from tests.security.operations import Operation, Role, operations
 from tests.security.stores import Database
 from tests.security.target import Answer, Target

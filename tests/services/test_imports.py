@@ -35,7 +35,7 @@ SHOW = "import json, sys, services.cli; print(json.dumps(list(sys.modules)))"
 S3 = {"aioboto3", "aiobotocore", "boto3", "botocore"}
 API = {"litestar", "pydantic", "services.api"}
 # What is opened with its first use, of which there may be none.
-LATE = S3 | {"aiohttp", "aiosmtplib", "h2", "shared.outgoing.client", "shared.blobs.s3"}
+LATE = S3 | {"aiohttp", "aiosmtplib", "h2", "shared.drivers.http.client", "shared.drivers.blobs.s3"}
 COLUMNS = {"asyncpg", "numpy"}
 NOBODYS = {
     "httpx", "services.commands.demo", "carillon_imports.marathon", "carillon_imports.routemaster",

@@ -7,8 +7,8 @@ import pytest
 from services.wiring.process import build_service
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
-from shared.domain.errors import Invalid
-from shared.outgoing import Blocked, Call
+from shared.core.errors import Invalid
+from shared.drivers.http import Blocked, Call
 from shared.runtime.configuration import load
 from shared.runtime.serving import HttpServer
 

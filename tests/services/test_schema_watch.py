@@ -8,8 +8,8 @@ import pytest
 
 from services.wiring import process
 from services.wiring.process import SchemaWatch
-from shared.domain.documents import OLDEST, VERSION, Stamp, TooOld
-from shared.domain.errors import Unavailable
+from shared.core.documents import OLDEST, VERSION, Stamp, TooOld
+from shared.core.errors import Unavailable
 from shared.store import Store
 
 pytestmark = pytest.mark.native

@@ -3,7 +3,7 @@
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
 from services.wiring.workers import build_stages, queues_of
-from shared.domain.tasks import TASK_PREFIXES
+from shared.core.tasks import TASK_PREFIXES
 from shared.runtime.configuration import load
 
 

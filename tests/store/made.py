@@ -3,10 +3,10 @@
 import uuid
 from typing import Any
 
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.jobs.batches import Batch
-from shared.domain.jobs.jobs import Job
-from shared.domain.push.records import APNS
+from shared.audience.rules.audiences import KeyRange
+from shared.jobs.rules.batches import Batch
+from shared.jobs.rules.jobs import Job
+from shared.push.rules.records import APNS
 from shared.store import Store
 
 SIZE = 10

@@ -8,8 +8,8 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import BulkWriteError, InvalidOperation, OperationFailure, WriteConcernError, WriteError
 
-from shared.domain.errors import Unavailable, Unserved
-from shared.store.documents import Aggregate, Document, insert_new, translate_errors
+from shared.core.errors import Unavailable, Unserved
+from shared.drivers.mongo.documents import Aggregate, Document, insert_new, translate_errors
 
 STEPPED_DOWN = {"code": 11602, "errmsg": "operation was interrupted"}
 NOT_PRIMARY = {"index": 1, "code": 10107, "errmsg": "not primary"}

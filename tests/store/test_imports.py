@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.accounts.apps import App
-from shared.domain.accounts.callers import User
-from shared.domain.documents import Position
-from shared.domain.errors import Conflict
-from shared.domain.jobs.batches import Totals
-from shared.domain.jobs.jobs import Job, JobStatus
-from shared.domain.jobs.templates import Template
-from shared.domain.push.records import APNS
+from shared.accounts.rules.apps import App
+from shared.accounts.rules.callers import User
+from shared.core.documents import Position
+from shared.core.errors import Conflict
+from shared.jobs.rules.batches import Totals
+from shared.jobs.rules.jobs import Job, JobStatus
+from shared.jobs.rules.templates import Template
+from shared.push.rules.records import APNS
 from shared.store import Store
 
 pytestmark = pytest.mark.native

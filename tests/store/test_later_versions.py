@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.clock.occurrences import once
-from shared.domain.jobs.batches import Batch
+from shared.audience.rules.audiences import KeyRange
+from shared.clock.rules.occurrences import once
+from shared.jobs.rules.batches import Batch
 from shared.store import Store
 from tests.store.clock.test_schedules import made
 from tests.store.jobs.test_templates import template

@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shared.domain.accounts.callers import User
-from shared.domain.clock.callbacks import HttpCallback
-from shared.domain.clock.occurrences import DeadLetter, place_of
-from shared.domain.clock.schedules import Definition, Schedule, schedule_id
-from shared.domain.jobs.templates import Template
+from shared.accounts.rules.callers import User
+from shared.clock.rules.callbacks import HttpCallback
+from shared.clock.rules.occurrences import DeadLetter, place_of
+from shared.clock.rules.schedules import Definition, Schedule, schedule_id
+from shared.drivers.mongo.documents import PAGE_BYTES
+from shared.jobs.rules.templates import Template
 from shared.store import Store
-from shared.store.documents import PAGE_BYTES
 from tests.store.made import a_job
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)

@@ -6,7 +6,7 @@ import pytest
 from pymongo import ReadPreference
 from pymongo.asynchronous.collection import AsyncCollection
 
-from shared.domain.documents import Position
+from shared.core.documents import Position
 from shared.store import Store
 from tests.store.jobs.test_templates import template
 from tests.store.made import added

@@ -5,9 +5,9 @@ from typing import Any
 from pymongo import AsyncMongoClient, WriteConcern
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
-from shared.domain.audience.audiences import ByteRange, File
+from shared.audience.rules.audiences import ByteRange, File
+from shared.drivers.mongo.documents import Document
 from shared.store import Store
-from shared.store.documents import Document
 from tests.store.made import added
 
 

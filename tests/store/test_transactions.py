@@ -7,9 +7,9 @@ import pytest
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import OperationFailure
 
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
+from shared.drivers.mongo.transactions import OwnSession, end_session, run_transaction
 from shared.store import Store
-from shared.store.transactions import OwnSession, end_session, run_transaction
 
 pytestmark = pytest.mark.native
 

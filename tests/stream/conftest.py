@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from shared.drivers.kafka import Stream
+from shared.drivers.kafka.local import LocalStream
+from shared.drivers.kafka.servers import KafkaServers
+from shared.drivers.kafka.stream import KafkaStream
 from shared.runtime.server_settings import StreamSettings
-from shared.stream import Stream
-from shared.stream.kafka import KafkaStream
-from shared.stream.kafka.servers import KafkaServers
-from shared.stream.local import LocalStream
 from tests.flow.push_model.stream import ModelStream
 from tests.flow.push_model.transactions import Kafka
 from tests.waiting import until

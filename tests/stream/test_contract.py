@@ -1,4 +1,4 @@
-"""What every stream promises (`shared/stream/__init__.py`)."""
+"""What every stream promises (`shared/drivers/kafka/__init__.py`)."""
 
 import asyncio
 import secrets
@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.clock.callbacks import TopicMessage, Undeliverable
-from shared.domain.errors import LaneLost, Unavailable
-from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus, Receipt
-from shared.stream import Stream, TopicSpec
+from shared.audience.rules.audiences import KeyRange
+from shared.clock.rules.callbacks import TopicMessage, Undeliverable
+from shared.core.errors import LaneLost, Unavailable
+from shared.drivers.kafka import Stream, TopicSpec
+from shared.jobs.rules.batches import Batch, BatchPart, BatchStatus, Receipt
 from tests.stream.conftest import OpenStream
 from tests.waiting import until
 

@@ -11,11 +11,11 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.structs import ConsumerRecord
 
-from shared.domain.clock.callbacks import Outcome, TopicMessage, Undeliverable
-from shared.domain.errors import Unavailable
+from shared.clock.rules.callbacks import Outcome, TopicMessage, Undeliverable
+from shared.core.errors import Unavailable
+from shared.drivers.kafka.servers import KafkaServers
+from shared.drivers.kafka.stream import KafkaStream
 from shared.runtime.server_settings import StreamSettings
-from shared.stream.kafka import KafkaStream
-from shared.stream.kafka.servers import KafkaServers
 from tests import stack as native
 from tests.stack import Endpoints
 from tests.stream.test_kafka import small_topic

@@ -9,12 +9,12 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from shared.domain.errors import LaneLost, Unavailable
+from shared.core.errors import LaneLost, Unavailable
+from shared.drivers.kafka import Aborted
+from shared.drivers.kafka.servers import KafkaServers
+from shared.drivers.kafka.stream import KafkaStream
 from shared.runtime import faults
 from shared.runtime.server_settings import StreamSettings
-from shared.stream import Aborted
-from shared.stream.kafka import KafkaStream
-from shared.stream.kafka.servers import KafkaServers
 from tests.samples import sample
 from tests.stack import Endpoints
 from tests.stream.test_contract import PART, a_batch, committed, records
@@ -139,7 +139,7 @@ async def test_topics_of_a_real_broker_are_looked_at(
     stack: Endpoints, small_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a single copy is many."""
-    monkeypatch.setattr("shared.stream.kafka.cluster.MANY_COPIES", 1)
+    monkeypatch.setattr("shared.drivers.kafka.cluster.MANY_COPIES", 1)
     stream = KafkaStream(KafkaServers(stack.kafka_servers), push_topics=re.escape(small_topic))
     await stream.setup({})
 

@@ -13,12 +13,12 @@ from aiokafka.protocol.metadata import MetadataRequest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
+from shared.drivers.kafka import TopicSpec
+from shared.drivers.kafka.cluster import Cluster, close, topic_configs
+from shared.drivers.kafka.ledger import Ledger
+from shared.drivers.kafka.servers import KafkaServers
 from shared.runtime.server_settings import StreamSettings
-from shared.stream import TopicSpec
-from shared.stream.kafka.cluster import Cluster, close, topic_configs
-from shared.stream.kafka.ledger import Ledger
-from shared.stream.kafka.servers import KafkaServers
 from tests.stream.test_contract import a_batch
 
 
@@ -85,7 +85,7 @@ async def test_a_connection_that_nobody_answers_is_closed(frozen: Frozen, call: 
 
 
 async def test_a_client_that_does_not_close_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.stream.kafka.cluster.STOP_SECONDS", 0.05)
+    monkeypatch.setattr("shared.drivers.kafka.cluster.STOP_SECONDS", 0.05)
     gone = asyncio.Event()
 
     class Hanging(AIOKafkaClient):  # type: ignore[misc]  # the driver is untyped
@@ -156,7 +156,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> type[ThreeBrokers]:
         minutes: ClassVar[dict[int, str]] = {}
         min_insync: ClassVar[dict[str, str]] = {}
 
-    monkeypatch.setattr("shared.stream.kafka.cluster.AIOKafkaClient", Brokers)
+    monkeypatch.setattr("shared.drivers.kafka.cluster.AIOKafkaClient", Brokers)
     return Brokers
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from shared.domain.errors import Invalid
+from shared.core.errors import Invalid
+from shared.drivers.kafka.servers import KafkaServers
 from shared.runtime.private import without_secrets
 from shared.runtime.server_settings import NO_FILES, TlsSettings
-from shared.stream.kafka.servers import KafkaServers
 from tests.stack.certificates import Authority
 
 LOGIN = {"sasl_plain_username": "ana", "sasl_plain_password": "p@:/ss"}

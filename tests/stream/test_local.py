@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from shared.stream import TopicSpec
-from shared.stream.local import LocalStream
+from shared.drivers.kafka import TopicSpec
+from shared.drivers.kafka.local import LocalStream
 
 OF_TODAY, OF_THE_PAST = b"new", b"old"
 

@@ -14,12 +14,12 @@ from aiokafka.structs import ConsumerRecord, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
+from shared.drivers.kafka import LateRecords, TopicSpec
+from shared.drivers.kafka.publisher import partitions_of
+from shared.drivers.kafka.servers import KafkaServers
+from shared.drivers.kafka.stream import KafkaStream
 from shared.runtime.server_settings import StreamSettings
-from shared.stream import LateRecords, TopicSpec
-from shared.stream.kafka import KafkaStream
-from shared.stream.kafka.publisher import partitions_of
-from shared.stream.kafka.servers import KafkaServers
 from tests.stack import Endpoints
 from tests.stream.test_contract import placed
 from tests.waiting import until

@@ -10,10 +10,10 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.structs import TopicPartition
 from msgspec.structs import replace
 
-from shared.domain.documents import LogRange
-from shared.stream import Stream
-from shared.stream.local import LocalStream
-from shared.stream.reading import Chunk
+from shared.core.documents import LogRange
+from shared.drivers.kafka import Stream
+from shared.drivers.kafka.local import LocalStream
+from shared.drivers.kafka.reading import Chunk
 from tests.waiting import until
 
 DAY = timedelta(days=1)

@@ -17,7 +17,7 @@ from aiokafka.record.util import calc_crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.stream.kafka.record_batch import NO_HEADERS, RecordBatch, cut, encode_headers
+from shared.drivers.kafka.record_batch import NO_HEADERS, RecordBatch, cut, encode_headers
 
 NOW_MS = 1_790_000_000_123
 STATE = (4711, 3, 1234)
@@ -122,7 +122,7 @@ def test_a_full_batch_is_read_as_it_was_written(compression: str) -> None:
 def test_a_machine_without_the_wheel_gives_the_same_checksum(monkeypatch: pytest.MonkeyPatch) -> None:
     values = [b"value"] * 1_000
     built = bytes(ours(values, "none", transactional=True)._build())
-    monkeypatch.setattr("shared.stream.kafka.record_batch.checksum", calc_crc32c)
+    monkeypatch.setattr("shared.drivers.kafka.record_batch.checksum", calc_crc32c)
     assert bytes(ours(values, "none", transactional=True)._build()) == built
 
 

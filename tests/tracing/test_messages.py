@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from services.scheduler import deliver
-from shared.domain.clock.callbacks import HttpCallback, KafkaCallback, RabbitCallback
-from shared.domain.clock.occurrences import Occurrence, once, retry_entry
-from shared.domain.clock.schedules import Definition, Schedule
+from shared.clock.rules.callbacks import HttpCallback, KafkaCallback, RabbitCallback
+from shared.clock.rules.occurrences import Occurrence, once, retry_entry
+from shared.clock.rules.schedules import Definition, Schedule
 from shared.runtime import tracing
 from shared.runtime.server_settings import TracingSettings
 from tests.tracing.collector import Collector

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 
 import pytest
 
-from shared.domain.errors import Invalid
+from shared.core.errors import Invalid
 from shared.runtime import tracing
 from shared.runtime.cached import Coalescer
 from shared.runtime.measured import measure_calls

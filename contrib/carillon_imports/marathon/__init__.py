@@ -20,8 +20,8 @@ from carillon_imports.marathon.source import Row, open_source
 from carillon_imports.report import ImportTally, display
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
-from shared.domain.instants import ns
-from shared.store.documents import Identified
+from shared.core.instants import ns
+from shared.drivers.mongo.documents import Identified
 
 TABLES = ("apps", "users", "templates", "jobs")
 

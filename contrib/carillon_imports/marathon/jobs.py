@@ -11,15 +11,15 @@ from carillon_imports.marathon.kinds import Names, read_json
 from carillon_imports.marathon.source import JobRow
 from carillon_imports.report import AS_BEFORE, BROUGHT, BROUGHT_TO_START, STARTS_HERE, STARTS_TWICE, ImportVerdict
 from services.api.jobs import job_body
-from shared.audience import Audience
-from shared.domain.audience.audiences import table_name
-from shared.domain.errors import Conflict, Invalid, Refused
-from shared.domain.jobs.batches import Totals
-from shared.domain.jobs.jobs import Job, JobStatus
-from shared.domain.jobs.templates import check_json
-from shared.domain.push.feedback import MAX_OUTCOME_CHARACTERS, admit_outcomes
-from shared.domain.push.records import SERVICES
-from shared.flow.jobs.moves import JobFlow, find_templates, fresh_incarnation
+from shared.audience.rules.audiences import table_name
+from shared.core.errors import Conflict, Invalid, Refused
+from shared.drivers.postgres import Audience
+from shared.jobs.moves import JobFlow, find_templates, fresh_incarnation
+from shared.jobs.rules.batches import Totals
+from shared.jobs.rules.jobs import Job, JobStatus
+from shared.jobs.rules.templates import check_json
+from shared.push.rules.feedback import MAX_OUTCOME_CHARACTERS, admit_outcomes
+from shared.push.rules.records import SERVICES
 from shared.store import Store
 
 MAX_OUTCOMES = 100

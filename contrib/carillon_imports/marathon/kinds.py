@@ -8,10 +8,10 @@ from msgspec.structs import asdict
 
 from carillon_imports.carry import ImportedKind, Reasons, taken_meanwhile
 from carillon_imports.marathon.source import MAX_JSON_BYTES, AppRow, TemplateRow, UserRow
-from shared.domain.accounts.apps import App, check_app, fold_email, name_key
-from shared.domain.accounts.callers import User, check_email
-from shared.domain.errors import Conflict, Invalid
-from shared.domain.jobs.templates import Template, check_template
+from shared.accounts.rules.apps import App, check_app, fold_email, name_key
+from shared.accounts.rules.callers import User, check_email
+from shared.core.errors import Conflict, Invalid
+from shared.jobs.rules.templates import Template, check_template
 from shared.store import Store
 
 _UNREADABLE = (msgspec.DecodeError, RecursionError)

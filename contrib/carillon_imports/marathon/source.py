@@ -10,8 +10,8 @@ import asyncpg
 import msgspec
 from msgspec import Struct
 
-from shared.audience.connections import trust_of
-from shared.domain.errors import Invalid, Unavailable
+from shared.core.errors import Invalid, Unavailable
+from shared.drivers.postgres.connections import trust_of
 from shared.runtime.server_settings import NO_FILES, TlsSettings
 
 __all__ = ["MAX_JSON_BYTES", "PAGE", "AppRow", "JobRow", "Marathon", "Row", "TemplateRow", "UserRow", "open_source"]

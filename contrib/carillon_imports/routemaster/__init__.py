@@ -14,7 +14,7 @@ from carillon_imports.routemaster.kinds import Clients, SubscribersKind, TokensK
 from carillon_imports.routemaster.source import open_routemaster
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
-from shared.store.documents import Identified
+from shared.drivers.mongo.documents import Identified
 
 TABLES = ("tokens", "topics", "subscribers")
 

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from carillon_imports.carry import ImportedKind, Reasons, taken_meanwhile
 from carillon_imports.report import BROUGHT, Fate, ImportVerdict
 from carillon_imports.routemaster.source import SubscriberRow, TokenRow, TopicRow
-from shared.domain.accounts.callers import Token, TokenScope, check_token_name, token_namespace
-from shared.domain.accounts.secrets import check_bus_secret
-from shared.domain.bus.events import check_published_name, is_own
-from shared.domain.bus.subscriptions import (
+from shared.accounts.rules.callers import Token, TokenScope, check_token_name, token_namespace
+from shared.accounts.rules.secrets import check_bus_secret
+from shared.bus.rules.events import check_published_name, is_own
+from shared.bus.rules.subscriptions import (
     PUBLISHED_KEY,
     EventForm,
     EventSubscription,
@@ -23,12 +23,12 @@ from shared.domain.bus.subscriptions import (
     has_to_be_made,
     subscription_id,
 )
-from shared.domain.errors import Conflict, Forbidden, Invalid, Refused
-from shared.domain.ids import time_ordered_id
-from shared.domain.plain_words import read_mistake
-from shared.flow.bus.subscriptions import LONGEST_TIMEOUT_MS, Subscribing, read_published_wish
-from shared.flow.bus.topics import TopicFlow
-from shared.outgoing.checks import check_url
+from shared.bus.subscriptions import LONGEST_TIMEOUT_MS, Subscribing, read_published_wish
+from shared.bus.topics import TopicFlow
+from shared.core.errors import Conflict, Forbidden, Invalid, Refused
+from shared.core.ids import time_ordered_id
+from shared.core.plain_words import read_mistake
+from shared.drivers.http.checks import check_url
 from shared.runtime.clock import Clock
 from shared.runtime.settings import Settings
 from shared.store import Store

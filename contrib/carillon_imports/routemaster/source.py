@@ -15,8 +15,8 @@ import httpx
 import msgspec
 from msgspec import Struct
 
-from shared.domain.accounts.callers import bus_digest
-from shared.domain.errors import Invalid, Unavailable
+from shared.accounts.rules.callers import bus_digest
+from shared.core.errors import Invalid, Unavailable
 from shared.runtime.server_settings import NO_FILES, TlsSettings
 from shared.runtime.tls import client_context
 

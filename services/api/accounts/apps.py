@@ -16,11 +16,11 @@ from services.api.http.identity import caller_of
 from services.api.http.rights import ADMIN, KNOWN, OWN_APP, OWN_NAMESPACE, VIEW_APP, Of
 from services.api.http.routes import Parameter, Resource, Route
 from services.api.http.wire import Timestamp
-from shared.domain.accounts.apps import EVERYWHERE, App, check_app, fold_namespace, name_key, read_namespace
-from shared.domain.errors import Forbidden, NotFound
-from shared.domain.ids import read_uuid
-from shared.domain.instants import format_instant
-from shared.flow.accounts import AppRemoval, Signing
+from shared.accounts.removal import AppRemoval, Signing
+from shared.accounts.rules.apps import EVERYWHERE, App, check_app, fold_namespace, name_key, read_namespace
+from shared.core.errors import Forbidden, NotFound
+from shared.core.ids import read_uuid
+from shared.core.instants import format_instant
 from shared.runtime.clock import Clock
 from shared.store import Store
 

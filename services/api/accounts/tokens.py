@@ -17,8 +17,8 @@ from services.api.http.identity import caller_of
 from services.api.http.rights import ADMIN
 from services.api.http.routes import Resource, Route
 from services.api.http.wire import Timestamp
-from shared.domain.accounts.apps import Role, read_roles
-from shared.domain.accounts.callers import (
+from shared.accounts.rules.apps import Role, read_roles
+from shared.accounts.rules.callers import (
     LARGEST_MESSAGE_RATE,
     MESSAGES_PER_SECOND,
     SMALLEST_MESSAGE_RATE,
@@ -30,11 +30,11 @@ from shared.domain.accounts.callers import (
     check_token_namespace,
     secret_digest,
 )
-from shared.domain.accounts.secrets import RANDOM_BYTES, make_bus_secret
-from shared.domain.errors import Conflict, Invalid, NotFound
-from shared.domain.ids import read_uuid
-from shared.domain.instants import format_instant, read_instant
-from shared.flow.clock.revocations import RevocationFlow
+from shared.accounts.rules.secrets import RANDOM_BYTES, make_bus_secret
+from shared.clock.revocations import RevocationFlow
+from shared.core.errors import Conflict, Invalid, NotFound
+from shared.core.ids import read_uuid
+from shared.core.instants import format_instant, read_instant
 from shared.runtime.clock import Clock
 from shared.store import Store
 

@@ -16,12 +16,12 @@ from services.api.http.identity import caller_of, session_of
 from services.api.http.rights import ADMIN, KNOWN
 from services.api.http.routes import Resource, Route
 from services.api.http.wire import Timestamp
-from shared.domain.accounts.apps import Role, fold_email, read_roles
-from shared.domain.accounts.callers import User, WebSession, check_email
-from shared.domain.errors import Conflict, NotFound
-from shared.domain.ids import read_uuid
-from shared.domain.instants import format_instant
-from shared.flow.clock.revocations import RevocationFlow
+from shared.accounts.rules.apps import Role, fold_email, read_roles
+from shared.accounts.rules.callers import User, WebSession, check_email
+from shared.clock.revocations import RevocationFlow
+from shared.core.errors import Conflict, NotFound
+from shared.core.ids import read_uuid
+from shared.core.instants import format_instant
 from shared.runtime.clock import Clock
 from shared.runtime.settings import AuditSettings
 from shared.store import Store

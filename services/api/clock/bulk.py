@@ -23,14 +23,14 @@ from services.api.http.paging import idempotency_of
 from services.api.http.rights import KNOWN
 from services.api.http.routes import JSON, Resource, Route
 from services.api.http.wire import NDJSON, ItemError, check_size, decode_body, read_items, status_of, without_frames
-from shared.domain.accounts.callers import Caller
-from shared.domain.clock.callbacks import Targets
-from shared.domain.errors import Invalid, Refused
-from shared.domain.ids import Idempotency
-from shared.flow.clock.schedules import Accepted, ScheduleFlow, Wanted
+from shared.accounts.rules.callers import Caller
+from shared.clock.rules.callbacks import Targets
+from shared.clock.schedules import Accepted, ScheduleFlow, Wanted
+from shared.console.store_idempotency import FirstUse
+from shared.core.errors import Invalid, Refused
+from shared.core.ids import Idempotency
 from shared.runtime.loops import Turns
 from shared.store import Store
-from shared.store.idempotency import FirstUse
 
 ITEMS = 10_000
 BODY_BYTES = 32 * 2**20

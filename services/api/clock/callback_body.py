@@ -10,8 +10,8 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from services.api.http.wire import hide_path
-from shared.domain.accounts.secrets import PREFIX
-from shared.domain.clock.callbacks import (
+from shared.accounts.rules.secrets import PREFIX
+from shared.clock.rules.callbacks import (
     HEADER_BYTES,
     HEADERS,
     NAME_BYTES,
@@ -24,10 +24,10 @@ from shared.domain.clock.callbacks import (
     check_queue_target,
     check_topic_target,
 )
-from shared.domain.errors import Invalid
-from shared.domain.plain_words import JSON_DEPTH, is_deeper
-from shared.outgoing.checks import check_headers, check_method
-from shared.outgoing.signing import check_secret
+from shared.core.errors import Invalid
+from shared.core.plain_words import JSON_DEPTH, is_deeper
+from shared.drivers.http.checks import check_headers, check_method
+from shared.drivers.http.signing import check_secret
 
 FIELD = "callback"
 KEY_BYTES = 4_096

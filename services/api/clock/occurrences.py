@@ -19,12 +19,12 @@ from services.api.http import paging, wire
 from services.api.http.rights import OPERATE_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
 from services.api.http.wire import Timestamp, hide
-from shared.domain.clock.occurrences import LOOKED_AT, DeadLetter, ErrorCount, LetterPlace, OccurrenceKind, place_of
-from shared.domain.clock.schedules import Schedule
-from shared.domain.errors import Conflict, NotFound
-from shared.domain.instants import format_instant
-from shared.flow.clock.due import ENOUGH, LAST_WINDOW, DueInstant, DueLooker
-from shared.flow.clock.schedules import ScheduleFlow
+from shared.clock.due import ENOUGH, LAST_WINDOW, DueInstant, DueLooker
+from shared.clock.rules.occurrences import LOOKED_AT, DeadLetter, ErrorCount, LetterPlace, OccurrenceKind, place_of
+from shared.clock.rules.schedules import Schedule
+from shared.clock.schedules import ScheduleFlow
+from shared.core.errors import Conflict, NotFound
+from shared.core.instants import format_instant
 from shared.store import Store
 
 _MOST_SECONDS = int(LAST_WINDOW.total_seconds())

@@ -11,10 +11,10 @@ from msgspec.structs import asdict
 
 from services.api.clock.callback_body import CallbackBody, callback_view, read_callback, redact
 from services.api.http.wire import Timestamp, decode_body, hide
-from shared.domain.clock.callbacks import Targets
-from shared.domain.clock.occurrences import Occurrence, Outcome, OutcomeResult
-from shared.domain.clock.recurrence import Cron, Every, Recurrence, check_cron, next_after, plain_line
-from shared.domain.clock.schedules import (
+from shared.clock.rules.callbacks import Targets
+from shared.clock.rules.occurrences import Occurrence, Outcome, OutcomeResult
+from shared.clock.rules.recurrence import Cron, Every, Recurrence, check_cron, next_after, plain_line
+from shared.clock.rules.schedules import (
     LABELS,
     TIMESTAMPS,
     Definition,
@@ -29,8 +29,8 @@ from shared.domain.clock.schedules import (
     split_by_now,
     spread,
 )
-from shared.domain.errors import Invalid
-from shared.domain.instants import EPOCH, format_instant, read_instant
+from shared.core.errors import Invalid
+from shared.core.instants import EPOCH, format_instant, read_instant
 
 LABEL_NAME_CHARACTERS = 63
 LABEL_VALUE_CHARACTERS = 255

@@ -36,20 +36,20 @@ from services.api.http.identity import caller_of
 from services.api.http.paging import Sameness, idempotency_of
 from services.api.http.rights import KNOWN, OPERATE_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
-from shared.domain.accounts.apps import fold_namespace
-from shared.domain.clock.callbacks import Targets
-from shared.domain.clock.occurrences import OccurrenceKind
-from shared.domain.clock.recurrence import Every
-from shared.domain.clock.schedules import KEY as KEY_RULE
-from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, next_due, read_labels, schedule_id
-from shared.domain.errors import Conflict, Invalid, NotFound, Refused, Unavailable
-from shared.domain.ids import Idempotency
-from shared.domain.instants import format_instant, read_instant
-from shared.flow.clock.schedules import Accepted, Made, ScheduleFlow, Wanted, nothing_ahead
+from shared.accounts.rules.apps import fold_namespace
+from shared.clock.rules.callbacks import Targets
+from shared.clock.rules.occurrences import OccurrenceKind
+from shared.clock.rules.recurrence import Every
+from shared.clock.rules.schedules import KEY as KEY_RULE
+from shared.clock.rules.schedules import Definition, Schedule, ScheduleState, next_due, read_labels, schedule_id
+from shared.clock.schedules import Accepted, Made, ScheduleFlow, Wanted, nothing_ahead
+from shared.console.store_idempotency import FirstUse
+from shared.core.errors import Conflict, Invalid, NotFound, Refused, Unavailable
+from shared.core.ids import Idempotency
+from shared.core.instants import format_instant, read_instant
 from shared.runtime.cached import Coalescer
 from shared.runtime.settings import ApiSettings
 from shared.store import Store
-from shared.store.idempotency import FirstUse
 
 _NAMESPACES = 10_000
 _WAIT_SECONDS = 0.5

@@ -13,12 +13,12 @@ from services.api.http import paging, wire
 from services.api.http.rights import ADMIN, OWN_APP
 from services.api.http.routes import Parameter, Resource, Route
 from services.api.http.wire import Timestamp
-from shared.domain.accounts.apps import fold_namespace
-from shared.domain.console.audit import ActOutcome, AuditRecord
-from shared.domain.ids import read_uuid
-from shared.domain.instants import format_instant
-from shared.flow.time import DatabaseTime
+from shared.accounts.rules.apps import fold_namespace
+from shared.console.rules.audit import ActOutcome, AuditRecord
+from shared.core.ids import read_uuid
+from shared.core.instants import format_instant
 from shared.store import Store
+from shared.time import DatabaseTime
 
 _ACT = Parameter(name="act", description="Only these acts, `job.stop` for instance.", schema={"type": "string"})
 _ON = Parameter(name="on", description="Only acts on the thing with this id or key.", schema={"type": "string"})

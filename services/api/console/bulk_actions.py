@@ -23,11 +23,12 @@ from services.api.http.paging import idempotency_of, is_dry_run
 from services.api.http.rights import KNOWN
 from services.api.http.routes import DRY_RUN, Parameter, Resource, Route
 from services.api.http.wire import Timestamp, decode_body, hide
-from shared.domain.accounts.apps import EVERYWHERE, Role, read_namespace
-from shared.domain.accounts.callers import Caller
-from shared.domain.clock.schedules import ScheduleState
-from shared.domain.console.audit import REASON_CHARACTERS
-from shared.domain.console.bulk_actions import (
+from shared.accounts.rules.apps import EVERYWHERE, Role, read_namespace
+from shared.accounts.rules.callers import Caller
+from shared.clock.rules.schedules import ScheduleState
+from shared.console.bulk import BulkFlow, sum_stopped
+from shared.console.rules.audit import REASON_CHARACTERS
+from shared.console.rules.bulk_actions import (
     OPEN_AT_ONCE,
     BulkAct,
     BulkAction,
@@ -37,12 +38,11 @@ from shared.domain.console.bulk_actions import (
     may_act,
     role_over,
 )
-from shared.domain.errors import Conflict, Forbidden, Invalid, NotFound
-from shared.domain.ids import Idempotency, read_uuid
-from shared.domain.instants import EPOCH, format_instant, format_maybe
-from shared.domain.jobs.jobs import JobStatus
-from shared.flow.console.bulk import BulkFlow, sum_stopped
-from shared.flow.jobs.watch import MoveFigures
+from shared.core.errors import Conflict, Forbidden, Invalid, NotFound
+from shared.core.ids import Idempotency, read_uuid
+from shared.core.instants import EPOCH, format_instant, format_maybe
+from shared.jobs.rules.jobs import JobStatus
+from shared.jobs.watch import MoveFigures
 from shared.runtime.clock import Clock
 from shared.store import Store
 

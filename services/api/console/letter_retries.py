@@ -18,10 +18,10 @@ from services.api.http.identity import caller_of
 from services.api.http.rights import OPERATE_NAMESPACE
 from services.api.http.routes import Resource, Route
 from services.api.http.wire import decode_body
-from shared.domain.accounts.callers import Caller
-from shared.domain.clock.occurrences import place_of
-from shared.domain.console.bulk_actions import BulkAct, BulkAction, BulkFilter
-from shared.flow.clock.schedules import ScheduleFlow
+from shared.accounts.rules.callers import Caller
+from shared.clock.rules.occurrences import place_of
+from shared.clock.schedules import ScheduleFlow
+from shared.console.rules.bulk_actions import BulkAct, BulkAction, BulkFilter
 from shared.store import Store
 
 RETRIED_AT_ONCE = 500

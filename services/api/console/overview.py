@@ -19,16 +19,16 @@ from services.api.http.routes import Parameter, Resource, Route
 from services.api.http.wire import Timestamp
 from services.api.jobs.job_lists import APPS_AT_ONCE, JobSelection, read_jobs, show_jobs, view_jobs
 from services.api.jobs.job_view import JobState, JobView
-from shared.domain.accounts.callers import Caller
-from shared.domain.console.overview import AttentionKind, OverallVerdict, Overview, ShownSign, find_attention, judge
-from shared.domain.console.signs import SIGNS, Severity
-from shared.domain.instants import format_instant, format_maybe
-from shared.domain.jobs.jobs import Job, JobStatus
-from shared.flow.console.overview import SECONDS, OverviewReader
-from shared.flow.jobs.watch import JobWatch
+from shared.accounts.rules.callers import Caller
+from shared.console.overview import SECONDS, OverviewReader
+from shared.console.rules.overview import AttentionKind, OverallVerdict, Overview, ShownSign, find_attention, judge
+from shared.console.rules.signs import SIGNS, Severity
+from shared.core.instants import format_instant, format_maybe
+from shared.drivers.mongo.documents import Page
+from shared.jobs.rules.jobs import Job, JobStatus
+from shared.jobs.watch import JobWatch
 from shared.runtime.cached import CachedByKey
 from shared.store import Store
-from shared.store.documents import Page
 
 _SHOWN = 20
 _LOOKED_AT = 100

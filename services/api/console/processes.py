@@ -12,13 +12,13 @@ from services.api.http import paging, wire
 from services.api.http.rights import ADMIN, VIEW_ALL
 from services.api.http.routes import Parameter, Resource, Route
 from services.api.http.wire import Timestamp
-from shared.domain.console.processes import MOST, MinuteCounts, ProcessState, QueueState, RunningProcess
-from shared.domain.instants import format_instant
-from shared.flow.time import DatabaseTime
+from shared.console.rules.processes import MOST, MinuteCounts, ProcessState, QueueState, RunningProcess
+from shared.core.instants import format_instant
 from shared.runtime.cached import Cached
 from shared.runtime.configuration import list_settings
 from shared.runtime.settings import Settings
 from shared.store import Store
+from shared.time import DatabaseTime
 
 _DEFAULT_MINUTES = 60
 _MINUTES = Parameter(

@@ -1,4 +1,4 @@
-"""Acts: what a route does, written down before it is done and when it has ended (`shared.domain.console.audit`)."""
+"""Acts: what a route does, written down before it is done and when it has ended (`shared.console.rules.audit`)."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
@@ -15,9 +15,9 @@ from services.api.http.errors import current_request_id, fresh_id, header_text, 
 from services.api.http.identity import Connection, caller_of, shown_by, way_of
 from services.api.http.paging import is_dry_run
 from services.api.http.rights import NAMESPACE, OnBus
-from shared.domain.accounts.apps import fold_namespace
-from shared.domain.accounts.callers import Caller
-from shared.domain.console.audit import (
+from shared.accounts.rules.apps import fold_namespace
+from shared.accounts.rules.callers import Caller
+from shared.console.rules.audit import (
     OF_NAMESPACES,
     REASON_CHARACTERS,
     ActedOn,
@@ -31,14 +31,14 @@ from shared.domain.console.audit import (
     kind_of,
     outcome_of,
 )
-from shared.domain.errors import Invalid
-from shared.domain.ids import read_uuid
-from shared.domain.instants import ns
-from shared.flow.time import DatabaseTime
+from shared.core.errors import Invalid
+from shared.core.ids import read_uuid
+from shared.core.instants import ns
 from shared.runtime.metrics import AUDIT_RECORDS
 from shared.runtime.settings import AuditSettings
 from shared.runtime.tracing import TRACEPARENT, name_trace
 from shared.store import Store
+from shared.time import DatabaseTime
 
 ACTS = "acts"
 """The key in the application's state that has the `Acts`."""

@@ -23,7 +23,7 @@ from services.api.http.paging import public_path
 from services.api.http.rights import EVERYBODY
 from services.api.http.routes import Resource, Route
 from services.api.http.wire import JSON
-from shared.domain.errors import NotFound
+from shared.core.errors import NotFound
 
 POLICY = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
 

@@ -18,7 +18,7 @@ from litestar.types import Send
 from msgspec import Struct
 from structlog.contextvars import STRUCTLOG_KEY_PREFIX
 
-from shared.domain.errors import (
+from shared.core.errors import (
     Conflict,
     Denied,
     Forbidden,
@@ -30,7 +30,7 @@ from shared.domain.errors import (
     Unauthorized,
     Unavailable,
 )
-from shared.domain.ids import time_ordered_id
+from shared.core.ids import time_ordered_id
 
 log = structlog.get_logger(__name__)
 

@@ -21,9 +21,9 @@ from msgspec import Struct
 
 from services.api.http import errors
 from services.api.http.errors import Misdirected, header_values
-from shared.domain.accounts.callers import Caller
-from shared.domain.errors import Forbidden, TooMany, Unavailable
-from shared.domain.rates import Rate
+from shared.accounts.rules.callers import Caller
+from shared.core.errors import Forbidden, TooMany, Unavailable
+from shared.core.rates import Rate
 from shared.runtime.metrics import REQUESTS_REFUSED
 from shared.runtime.settings import ApiSettings
 

@@ -15,8 +15,8 @@ from services.api.http import wire
 from services.api.http.identity import PATIENCE_SECONDS
 from services.api.http.rights import EVERYBODY
 from services.api.http.routes import Resource, Route
-from shared.audience import Audience
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
+from shared.drivers.postgres import Audience
 from shared.runtime.cached import Cached
 from shared.store import Store
 

@@ -23,8 +23,8 @@ from prometheus_client import Counter
 
 from services.api.http import errors
 from services.api.http.errors import BasicNeeded, fresh_id, header_text, header_values
-from shared.domain.accounts.apps import fold_email
-from shared.domain.accounts.callers import (
+from shared.accounts.rules.apps import fold_email
+from shared.accounts.rules.callers import (
     Caller,
     Token,
     TokenScope,
@@ -36,8 +36,8 @@ from shared.domain.accounts.callers import (
     token_namespace,
     user_caller,
 )
-from shared.domain.errors import Conflict, Unauthorized, Unavailable
-from shared.outgoing.guard import Address, unmap
+from shared.core.errors import Conflict, Unauthorized, Unavailable
+from shared.drivers.http.guard import Address, unmap
 from shared.runtime.cached import LINGER_SECONDS, Coalescer
 from shared.runtime.clock import Clock
 from shared.runtime.metrics import SIGN_INS

@@ -20,9 +20,9 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from services.api.http.identity import Connection, caller_of
-from shared.domain.errors import Invalid, fold_name
-from shared.domain.ids import Idempotency, identify
-from shared.store.documents import Page
+from shared.core.errors import Invalid, fold_name
+from shared.core.ids import Idempotency, identify
+from shared.drivers.mongo.documents import Page
 
 MAX_LIMIT = 1_000
 PUBLIC_PATH = "public_path"

@@ -11,10 +11,10 @@ from msgspec import Struct
 from services.api.http import paging
 from services.api.http.errors import BasicNeeded
 from services.api.http.identity import Connection, caller_of, first_of
-from shared.domain.accounts.apps import Role
-from shared.domain.accounts.callers import Caller
-from shared.domain.errors import Forbidden
-from shared.domain.ids import read_uuid
+from shared.accounts.rules.apps import Role
+from shared.accounts.rules.callers import Caller
+from shared.core.errors import Forbidden
+from shared.core.ids import read_uuid
 from shared.runtime.metrics import REQUESTS_REFUSED
 
 NAMESPACE = "namespace"

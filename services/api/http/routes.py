@@ -26,7 +26,7 @@ from services.api.http.errors import BadInput
 from services.api.http.identity import Connection
 from services.api.http.paging import DRY_RUN_NAME, contains_dry_run, means_dry_run
 from services.api.http.rights import OnBus, Who, permit
-from shared.domain.errors import Invalid, suggest
+from shared.core.errors import Invalid, suggest
 
 JSON = "application/json"
 LENIENT_JOBS = "lenient_jobs"

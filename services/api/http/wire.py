@@ -28,9 +28,8 @@ from msgspec.structs import astuple
 
 from services.api.http.errors import STATUS
 from services.api.http.paging import means_dry_run
-from shared.domain.errors import Invalid, Refused, suggest
-from shared.domain.jobs.templates import INTEGERS, NotExact, Repeated, check_json
-from shared.domain.plain_words import (
+from shared.core.errors import Invalid, Refused, suggest
+from shared.core.plain_words import (
     JSON_DEPTH,
     NOT_EXACT,
     Types,
@@ -42,6 +41,7 @@ from shared.domain.plain_words import (
     types_of,
     types_within,
 )
+from shared.jobs.rules.templates import INTEGERS, NotExact, Repeated, check_json
 
 JSON = "application/json; charset=UTF-8"
 NIL_UUID = "00000000-0000-0000-0000-000000000000"

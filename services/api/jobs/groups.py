@@ -18,14 +18,14 @@ from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
 from services.api.http.routes import DRY_RUN, Resource, Route
 from services.api.jobs.job_view import STATUS, JobState, state_of
 from services.api.jobs.moves import MoveFiguresView, answer_figures, doer_of
-from shared.domain.audience.zones import REST, describe_rest
-from shared.domain.errors import NotFound
-from shared.domain.ids import read_uuid
-from shared.domain.jobs.batches import Totals
-from shared.domain.jobs.groups import Group, Step
-from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus
-from shared.flow.jobs.moves import GroupFlow
-from shared.flow.jobs.watch import JobWatch
+from shared.audience.rules.zones import REST, describe_rest
+from shared.core.errors import NotFound
+from shared.core.ids import read_uuid
+from shared.jobs.moves import GroupFlow
+from shared.jobs.rules.batches import Totals
+from shared.jobs.rules.groups import Group, Step
+from shared.jobs.rules.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus
+from shared.jobs.watch import JobWatch
 from shared.store import Store
 
 

@@ -13,19 +13,19 @@ from msgspec.structs import asdict, fields
 
 from services.api.http import wire
 from services.api.http.paging import check_metadata
-from shared.domain.accounts.apps import App
-from shared.domain.audience.zones import NEXT_DAY, SKIP, check_strategy
-from shared.domain.errors import Invalid
-from shared.domain.ids import read_uuid
-from shared.domain.instants import LATEST, ns, read_instant, read_wall_clock
-from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.groups import Notice
-from shared.domain.jobs.jobs import NAME_CHARACTERS, Job, check_job_name
-from shared.domain.jobs.templates import Template
-from shared.domain.messages.credentials import OnUnknown
-from shared.domain.messages.jobs import LARGEST_SHARE, Duplicates, Halt
-from shared.domain.messages.suppressions import LIST_CHARACTERS
-from shared.domain.push.records import SERVICES
+from shared.accounts.rules.apps import App
+from shared.audience.rules.zones import NEXT_DAY, SKIP, check_strategy
+from shared.core.errors import Invalid
+from shared.core.ids import read_uuid
+from shared.core.instants import LATEST, ns, read_instant, read_wall_clock
+from shared.jobs.rules.batches import Receipt
+from shared.jobs.rules.groups import Notice
+from shared.jobs.rules.jobs import NAME_CHARACTERS, Job, check_job_name
+from shared.jobs.rules.templates import Template
+from shared.messages.rules.credentials import OnUnknown
+from shared.messages.rules.jobs import LARGEST_SHARE, Duplicates, Halt
+from shared.messages.rules.suppressions import LIST_CHARACTERS
+from shared.push.rules.records import SERVICES
 
 _PROTOCOL = "s3://"
 _LATEST_NS = ns(LATEST)

@@ -14,22 +14,22 @@ from msgspec.structs import asdict, replace
 from services.api.http.errors import fresh_id
 from services.api.jobs import job_body
 from services.api.jobs.job_body import AccountJobs, Foreseen, JobBody, read_body
-from shared.audience import KEY, USER, Audience
-from shared.blobs import Blobs
-from shared.domain.accounts.apps import App
-from shared.domain.audience.audiences import Counted, File, table_name
-from shared.domain.audience.columns import NORMAL_FORMS, Chosen, Header
-from shared.domain.audience.csv_cuts import HEADER_IS_DATA, Slice, Slicer
-from shared.domain.audience.zones import zone_starts
-from shared.domain.errors import Invalid, NotFound, Unavailable
-from shared.domain.ids import Idempotency
-from shared.domain.jobs.events import DueMail
-from shared.domain.jobs.groups import Group, make_group, of_push
-from shared.domain.jobs.jobs import Job, JobStatus, Plan
-from shared.domain.jobs.mails import arrival
-from shared.domain.jobs.templates import Template, check_filled, check_tags
-from shared.flow.jobs.kinds import JobKinds
-from shared.flow.jobs.moves import find_templates, fresh_incarnation
+from shared.accounts.rules.apps import App
+from shared.audience.rules.audiences import Counted, File, table_name
+from shared.audience.rules.columns import NORMAL_FORMS, Chosen, Header
+from shared.audience.rules.csv_cuts import HEADER_IS_DATA, Slice, Slicer
+from shared.audience.rules.zones import zone_starts
+from shared.core.errors import Invalid, NotFound, Unavailable
+from shared.core.ids import Idempotency
+from shared.drivers.blobs import Blobs
+from shared.drivers.postgres import KEY, USER, Audience
+from shared.jobs.kinds import JobKinds
+from shared.jobs.moves import find_templates, fresh_incarnation
+from shared.jobs.rules.events import DueMail
+from shared.jobs.rules.groups import Group, make_group, of_push
+from shared.jobs.rules.jobs import Job, JobStatus, Plan
+from shared.jobs.rules.mails import arrival
+from shared.jobs.rules.templates import Template, check_filled, check_tags
 from shared.runtime.clock import Clock
 from shared.store import Store
 

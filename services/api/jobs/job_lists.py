@@ -15,16 +15,16 @@ from services.api.http.identity import caller_of
 from services.api.http.rights import KNOWN
 from services.api.http.routes import Parameter, Resource, Route
 from services.api.jobs.job_view import WITH_FAILURE, JobState, JobView, fold_zones, listed_views, redact
-from shared.domain.accounts.apps import Role
-from shared.domain.accounts.callers import Caller
-from shared.domain.errors import Forbidden, Invalid
-from shared.domain.ids import read_uuid
-from shared.domain.instants import read_instant
-from shared.domain.jobs.jobs import Job, JobStatus
-from shared.flow.jobs.watch import JobWatch
+from shared.accounts.rules.apps import Role
+from shared.accounts.rules.callers import Caller
+from shared.core.errors import Forbidden, Invalid
+from shared.core.ids import read_uuid
+from shared.core.instants import read_instant
+from shared.drivers.mongo.documents import Page
+from shared.jobs.rules.jobs import Job, JobStatus
+from shared.jobs.store_jobs import place_of_job
+from shared.jobs.watch import JobWatch
 from shared.store import Store
-from shared.store.documents import Page
-from shared.store.jobs.jobs import place_of_job
 
 APPS_AT_ONCE = 20
 """The most apps whose jobs one list contains."""

@@ -17,13 +17,13 @@ from services.api.accounts.apps import AppView, app_view
 from services.api.http import wire
 from services.api.http.wire import hide
 from services.api.jobs.job_body import AccountFigures, AccountJobs, JobQueueView, MessageCountsView
-from shared.domain.accounts.apps import App
-from shared.domain.instants import ns
-from shared.domain.jobs.batches import Receipt, Totals
-from shared.domain.jobs.groups import Group
-from shared.domain.jobs.jobs import Job, JobStatus
-from shared.domain.jobs.progress import Progress
-from shared.flow.jobs.watch import JobMeasure, JobWatch
+from shared.accounts.rules.apps import App
+from shared.core.instants import ns
+from shared.jobs.rules.batches import Receipt, Totals
+from shared.jobs.rules.groups import Group
+from shared.jobs.rules.jobs import Job, JobStatus
+from shared.jobs.rules.progress import Progress
+from shared.jobs.watch import JobMeasure, JobWatch
 from shared.store import Store
 
 # A job that waits, runs or is completed has the empty status; `completedAt` tells the last of them apart.

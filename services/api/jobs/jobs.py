@@ -19,16 +19,16 @@ from services.api.http.wire import Timestamp
 from services.api.jobs import job_body
 from services.api.jobs.job_draft import JobDrafts
 from services.api.jobs.job_view import JobAnswers, JobView, job_view, listed_views, redact
-from shared.domain.accounts.apps import App, check_not_deleting
-from shared.domain.errors import Conflict, Invalid, NotFound
-from shared.domain.ids import Idempotency, read_uuid
-from shared.domain.instants import format_instant, format_maybe
-from shared.domain.jobs.batches import Batch, BatchStatus, Totals, top
-from shared.domain.jobs.groups import Group, zone_jobs
-from shared.domain.jobs.jobs import Job
-from shared.domain.jobs.progress import POINTS
-from shared.flow.jobs.moves import GroupFlow, JobFlow
-from shared.flow.jobs.watch import JobWatch
+from shared.accounts.rules.apps import App, check_not_deleting
+from shared.core.errors import Conflict, Invalid, NotFound
+from shared.core.ids import Idempotency, read_uuid
+from shared.core.instants import format_instant, format_maybe
+from shared.jobs.moves import GroupFlow, JobFlow
+from shared.jobs.rules.batches import Batch, BatchStatus, Totals, top
+from shared.jobs.rules.groups import Group, zone_jobs
+from shared.jobs.rules.jobs import Job
+from shared.jobs.rules.progress import POINTS
+from shared.jobs.watch import JobWatch
 from shared.store import Store
 
 TEMPLATE = Parameter(

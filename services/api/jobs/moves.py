@@ -17,12 +17,12 @@ from services.api.http.rights import OPERATE_APP
 from services.api.http.routes import DRY_RUN, Resource, Route
 from services.api.jobs.job_view import JobAnswers, JobView
 from services.api.jobs.jobs import JOB, job_of
-from shared.domain.errors import Forbidden
-from shared.domain.jobs.events import Doer
-from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus
-from shared.flow.jobs.moves import JobFlow
-from shared.flow.jobs.retention import REQUEST_SECONDS, JobRemoval
-from shared.flow.jobs.watch import sum_unsent
+from shared.core.errors import Forbidden
+from shared.jobs.moves import JobFlow
+from shared.jobs.retention import REQUEST_SECONDS, JobRemoval
+from shared.jobs.rules.events import Doer
+from shared.jobs.rules.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus
+from shared.jobs.watch import sum_unsent
 from shared.store import Store
 
 

@@ -16,10 +16,10 @@ from services.api.http.errors import fresh_id
 from services.api.http.identity import caller_of
 from services.api.http.rights import OPERATE_APP, VIEW_APP
 from services.api.http.routes import Parameter, Resource, Route
-from shared.domain.accounts.apps import App, check_not_deleting
-from shared.domain.errors import Invalid, NotFound
-from shared.domain.ids import read_uuid
-from shared.domain.jobs.templates import (
+from shared.accounts.rules.apps import App, check_not_deleting
+from shared.core.errors import Invalid, NotFound
+from shared.core.ids import read_uuid
+from shared.jobs.rules.templates import (
     Template,
     Trial,
     check_filled,

@@ -22,12 +22,12 @@ from services.api.http.acts import UNRECORDED
 from services.api.http.identity import caller_of
 from services.api.http.rights import EVERYBODY, KNOWN, OPERATE_APP
 from services.api.http.routes import Parameter, Resource, Route
-from shared.blobs import Blobs, Uploads
-from shared.domain.accounts.apps import check_not_deleting
-from shared.domain.errors import Invalid, TooMany, Unavailable
-from shared.domain.ids import read_uuid
-from shared.domain.jobs.uploads import MAX_BYTES, MAX_PART_BYTES, MAX_PARTS, MIN_PART_BYTES, FileUpload
-from shared.flow.jobs.uploads import UploadFlow
+from shared.accounts.rules.apps import check_not_deleting
+from shared.core.errors import Invalid, TooMany, Unavailable
+from shared.core.ids import read_uuid
+from shared.drivers.blobs import Blobs, Uploads
+from shared.jobs.rules.uploads import MAX_BYTES, MAX_PART_BYTES, MAX_PARTS, MIN_PART_BYTES, FileUpload
+from shared.jobs.uploads import UploadFlow
 from shared.runtime.clock import Clock
 from shared.store import Store
 

@@ -20,9 +20,9 @@ from services.api.http import wire
 from services.api.http.acts import UNRECORDED
 from services.api.http.rights import EVERYBODY
 from services.api.http.routes import Resource, Route
-from shared.domain.errors import Invalid, NotFound, Unavailable
-from shared.domain.ids import read_uuid
-from shared.flow.messages.receipts import CallbackFlow
+from shared.core.errors import Invalid, NotFound, Unavailable
+from shared.core.ids import read_uuid
+from shared.messages.receipts import CallbackFlow
 from shared.providers.base import MOST_BYTES, CallbackRequest
 
 

@@ -9,12 +9,12 @@ from msgspec.structs import asdict, replace
 
 from services.api.http import wire
 from services.api.http.wire import Timestamp, decode_body
-from shared.domain.accounts.callers import Caller
-from shared.domain.errors import Forbidden, Invalid
-from shared.domain.ids import read_uuid
-from shared.domain.instants import format_instant, format_maybe
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.credentials import (
+from shared.accounts.rules.callers import Caller
+from shared.core.errors import Forbidden, Invalid
+from shared.core.ids import read_uuid
+from shared.core.instants import format_instant, format_maybe
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.credentials import (
     ATTEMPTS,
     LARGEST_FACTOR,
     LARGEST_RATE,
@@ -32,7 +32,7 @@ from shared.domain.messages.credentials import (
     default_on_unknown,
     default_rate,
 )
-from shared.domain.messages.pacing import Limit
+from shared.messages.rules.pacing import Limit
 
 Name = Annotated[
     str,

@@ -34,14 +34,14 @@ from services.api.messages.credential_bodies import (
     read_body,
     secret_decoder,
 )
-from shared.domain.accounts.apps import App
-from shared.domain.errors import Conflict, Forbidden, NotFound
-from shared.domain.ids import Idempotency, canonical_json, read_uuid
-from shared.domain.messages.credentials import Credential, CredentialStatus
-from shared.flow.messages.credentials import CredentialFlow
-from shared.flow.messages.figures import CredentialFigures
+from shared.accounts.rules.apps import App
+from shared.core.errors import Conflict, Forbidden, NotFound
+from shared.core.ids import Idempotency, canonical_json, read_uuid
+from shared.drivers.secrets import KeyRing
+from shared.messages.credentials import CredentialFlow
+from shared.messages.figures import CredentialFigures
+from shared.messages.rules.credentials import Credential, CredentialStatus
 from shared.runtime.clock import Clock
-from shared.secrets import KeyRing
 from shared.store import Store
 
 CREDENTIALS = APP + "/credentials"

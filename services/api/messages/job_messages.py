@@ -21,14 +21,14 @@ from services.api.jobs.job_view import JobAnswers, JobView
 from services.api.jobs.jobs import JOB, job_of
 from services.api.jobs.moves import doer_of
 from services.api.messages.messages import MessageView, as_csv, as_ndjson, csv_header, message_view
-from shared.domain.errors import Invalid
-from shared.domain.jobs.jobs import Job, split_key
-from shared.domain.messages.jobs import MESSAGE_SERVICE
-from shared.domain.messages.ledger import MessageState
-from shared.flow.messages.figures import MessageFigures
-from shared.flow.messages.kind import JobRetry
+from shared.core.errors import Invalid
+from shared.jobs.rules.jobs import Job, split_key
+from shared.messages.figures import MessageFigures
+from shared.messages.kind import JobRetry
+from shared.messages.rules.jobs import MESSAGE_SERVICE
+from shared.messages.rules.ledger import MessageState
+from shared.messages.store_jobs import MessageSource
 from shared.store import Store
-from shared.store.messages.jobs import MessageSource
 
 CSV, NDJSON = "text/csv", "application/x-ndjson"
 UNSENT_HEADER = "x-carillon-unsent"

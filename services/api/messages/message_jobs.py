@@ -21,19 +21,24 @@ from services.api.jobs.job_body import (
     OwnFields,
 )
 from services.api.messages.recipient_counting import Previewed, RecipientCounting
-from shared.audience.recipient_tables import RecipientTables
-from shared.domain.accounts.apps import App
-from shared.domain.audience.audiences import table_name
-from shared.domain.audience.columns import check_count, column_name
-from shared.domain.errors import Conflict, Invalid
-from shared.domain.instants import ns
-from shared.domain.jobs.jobs import Job, Plan
-from shared.domain.jobs.templates import Template
-from shared.domain.messages import places
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.contents import RecipientCount, sample_messages, warn_of
-from shared.domain.messages.credentials import Credential, OnUnknown, check_sends
-from shared.domain.messages.jobs import (
+from shared.accounts.rules.apps import App
+from shared.audience.rules.audiences import table_name
+from shared.audience.rules.columns import check_count, column_name
+from shared.core.errors import Conflict, Invalid
+from shared.core.instants import ns
+from shared.core.plain_words import read_mistake
+from shared.drivers.postgres.recipient_tables import RecipientTables
+from shared.jobs.moves import ENGLISH, find_templates
+from shared.jobs.rules.jobs import Job, Plan
+from shared.jobs.rules.templates import Template
+from shared.messages.barring import UnsubscribeLinks
+from shared.messages.credentials import CredentialFlow, find_credential
+from shared.messages.figures import MessageFigures
+from shared.messages.rules import places
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.contents import RecipientCount, sample_messages, warn_of
+from shared.messages.rules.credentials import Credential, OnUnknown, check_sends
+from shared.messages.rules.jobs import (
     MESSAGE_SERVICE,
     Duplicates,
     Halt,
@@ -44,14 +49,9 @@ from shared.domain.messages.jobs import (
     options_as_fields,
     options_of,
 )
-from shared.domain.messages.recipients import check_region
-from shared.domain.messages.rendering import UNSUBSCRIBE_URL, MessageTexts, check_filled_tags, find_tag
-from shared.domain.messages.suppressions import check_list
-from shared.domain.plain_words import read_mistake
-from shared.flow.jobs.moves import ENGLISH, find_templates
-from shared.flow.messages.barring import UnsubscribeLinks
-from shared.flow.messages.credentials import CredentialFlow, find_credential
-from shared.flow.messages.figures import MessageFigures
+from shared.messages.rules.recipients import check_region
+from shared.messages.rules.rendering import UNSUBSCRIBE_URL, MessageTexts, check_filled_tags, find_tag
+from shared.messages.rules.suppressions import check_list
 from shared.store import Store
 
 

@@ -20,17 +20,17 @@ from services.api.http import paging, wire
 from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
 from services.api.http.wire import Timestamp
-from shared.domain.errors import Invalid, NotFound
-from shared.domain.instants import LATEST, format_instant, format_maybe, from_ms, ms
-from shared.domain.messages.ledger import EarlierAttempt, Message, MessageState, incarnation_of
-from shared.domain.messages.recipients import ADDRESS_CHARACTERS, check_plus, mask, spellings_of
-from shared.domain.messages.singles import SingleWish
-from shared.flow.messages.credentials import find_credential
-from shared.flow.messages.retention import RecipientRedaction
+from shared.core.errors import Invalid, NotFound
+from shared.core.instants import LATEST, format_instant, format_maybe, from_ms, ms
+from shared.drivers.mongo.documents import Page
+from shared.messages.credentials import find_credential
+from shared.messages.retention import RecipientRedaction
+from shared.messages.rules.ledger import EarlierAttempt, Message, MessageState, incarnation_of
+from shared.messages.rules.recipients import ADDRESS_CHARACTERS, check_plus, mask, spellings_of
+from shared.messages.rules.singles import SingleWish
+from shared.messages.store_jobs import MessageSource
+from shared.messages.store_ledger import Dated
 from shared.store import Store
-from shared.store.documents import Page
-from shared.store.messages.jobs import MessageSource
-from shared.store.messages.ledger import Dated
 
 _ABOUT = "An address as people write it. Phone numbers begin with + and the country."
 _ADDRESS = {"type": "string", "minLength": 1, "maxLength": ADDRESS_CHARACTERS}

@@ -10,20 +10,20 @@ from itertools import compress
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.audience.recipient_tables import RecipientTables
-from shared.blobs import Blobs
-from shared.domain.audience.audiences import BEGINNING, KeyRange
-from shared.domain.audience.columns import Chosen, Header, choose
-from shared.domain.audience.csv_cuts import Slice, Slicer
-from shared.domain.audience.repeats import Repeats, hashes_of
-from shared.domain.jobs.jobs import Job
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.contents import ADDRESSES, LOCALES, RecipientCount, find_flaws
-from shared.domain.messages.credentials import Credential
-from shared.domain.messages.jobs import Duplicates, MessageOptions, options_of
-from shared.domain.messages.recipients import Malformed, address_reader, repeat_form
-from shared.domain.messages.rendering import LOCALE, UNSUBSCRIBE_URL, MessageTexts, TextColumn, decode_column
-from shared.flow.messages.barring import find_barred
+from shared.audience.rules.audiences import BEGINNING, KeyRange
+from shared.audience.rules.columns import Chosen, Header, choose
+from shared.audience.rules.csv_cuts import Slice, Slicer
+from shared.audience.rules.repeats import Repeats, hashes_of
+from shared.drivers.blobs import Blobs
+from shared.drivers.postgres.recipient_tables import RecipientTables
+from shared.jobs.rules.jobs import Job
+from shared.messages.barring import find_barred
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.contents import ADDRESSES, LOCALES, RecipientCount, find_flaws
+from shared.messages.rules.credentials import Credential
+from shared.messages.rules.jobs import Duplicates, MessageOptions, options_of
+from shared.messages.rules.recipients import Malformed, address_reader, repeat_form
+from shared.messages.rules.rendering import LOCALE, UNSUBSCRIBE_URL, MessageTexts, TextColumn, decode_column
 from shared.store import Store
 
 _ROWS = 1_000

@@ -25,27 +25,27 @@ from services.api.http.rights import OPERATE_APP
 from services.api.http.routes import JSON, Parameter, Resource, Route
 from services.api.http.wire import NDJSON, ItemError, check_size, decode_body, read_items, status_of, without_frames
 from services.api.messages.messages import MESSAGE, MESSAGE_ID, MESSAGES, MessageView, message_view
-from shared.domain.accounts.apps import App, check_not_deleting
-from shared.domain.accounts.callers import Caller
-from shared.domain.audience.audiences import normal_locale
-from shared.domain.errors import Conflict, Invalid, NotFound, Refused, TooMany
-from shared.domain.ids import Idempotency
-from shared.domain.instants import from_ms, ms, read_instant
-from shared.domain.jobs.templates import Template, find_locale
-from shared.domain.messages.answers import Channel, Reason
-from shared.domain.messages.contents import content_flaw
-from shared.domain.messages.credentials import Credential, check_sends
-from shared.domain.messages.ledger import Message
-from shared.domain.messages.recipients import ADDRESS_CHARACTERS, Malformed, check_region, fit_kind, read_address
-from shared.domain.messages.rendering import UNSUBSCRIBE_URL, MessageTexts
-from shared.domain.messages.singles import Pending, SingleWish
-from shared.domain.messages.suppressions import LIST_CHARACTERS, URL_FIELD, check_list, listing_of
-from shared.flow.jobs.moves import ENGLISH, find_templates
-from shared.flow.messages.barring import UnsubscribeLinks
-from shared.flow.messages.credentials import CredentialFlow, find_credential
-from shared.flow.messages.singles import SendLimiter, SingleFlow
-from shared.flow.time import DatabaseTime
+from shared.accounts.rules.apps import App, check_not_deleting
+from shared.accounts.rules.callers import Caller
+from shared.audience.rules.audiences import normal_locale
+from shared.core.errors import Conflict, Invalid, NotFound, Refused, TooMany
+from shared.core.ids import Idempotency
+from shared.core.instants import from_ms, ms, read_instant
+from shared.jobs.moves import ENGLISH, find_templates
+from shared.jobs.rules.templates import Template, find_locale
+from shared.messages.barring import UnsubscribeLinks
+from shared.messages.credentials import CredentialFlow, find_credential
+from shared.messages.rules.answers import Channel, Reason
+from shared.messages.rules.contents import content_flaw
+from shared.messages.rules.credentials import Credential, check_sends
+from shared.messages.rules.ledger import Message
+from shared.messages.rules.recipients import ADDRESS_CHARACTERS, Malformed, check_region, fit_kind, read_address
+from shared.messages.rules.rendering import UNSUBSCRIBE_URL, MessageTexts
+from shared.messages.rules.singles import Pending, SingleWish
+from shared.messages.rules.suppressions import LIST_CHARACTERS, URL_FIELD, check_list, listing_of
+from shared.messages.singles import SendLimiter, SingleFlow
 from shared.store import Store
+from shared.time import DatabaseTime
 
 _Instant = Annotated[
     str,

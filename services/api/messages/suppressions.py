@@ -19,12 +19,12 @@ from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
 from services.api.http.routes import JSON, Parameter, Resource, Route
 from services.api.http.wire import NDJSON, ItemError, Timestamp, decode_body, read_items, status_of, without_frames
 from services.api.messages.messages import address_of
-from shared.domain.accounts.apps import check_not_deleting
-from shared.domain.errors import Forbidden, Invalid, NotFound
-from shared.domain.instants import format_instant, format_maybe, from_ms, ms
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.recipients import ADDRESS_CHARACTERS, Malformed, check_region, read_address, spellings_of
-from shared.domain.messages.suppressions import (
+from shared.accounts.rules.apps import check_not_deleting
+from shared.core.errors import Forbidden, Invalid, NotFound
+from shared.core.instants import format_instant, format_maybe, from_ms, ms
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.recipients import ADDRESS_CHARACTERS, Malformed, check_region, read_address, spellings_of
+from shared.messages.rules.suppressions import (
     EVERYTHING,
     LIST_CHARACTERS,
     Suppression,

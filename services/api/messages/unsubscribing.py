@@ -20,10 +20,10 @@ from services.api.http.acts import UNRECORDED
 from services.api.http.errors import RETRY_AFTER_SECONDS
 from services.api.http.rights import EVERYBODY
 from services.api.http.routes import Resource, Route
-from shared.domain.accounts.apps import App
-from shared.domain.errors import Invalid, NotFound, Unavailable
-from shared.domain.messages.suppressions import EVERYTHING, ONE_CLICK, SubscriptionState
-from shared.flow.messages.barring import PATH, UnsubscribeFlow
+from shared.accounts.rules.apps import App
+from shared.core.errors import Invalid, NotFound, Unavailable
+from shared.messages.barring import PATH, UnsubscribeFlow
+from shared.messages.rules.suppressions import EVERYTHING, ONE_CLICK, SubscriptionState
 
 FIELD, UNSUBSCRIBE = ONE_CLICK
 COME_BACK = "Come-Back"

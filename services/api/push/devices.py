@@ -11,12 +11,12 @@ from services.api.accounts.apps import APP, app_of
 from services.api.http import paging, wire
 from services.api.http.rights import OPERATE_APP
 from services.api.http.routes import Parameter, Resource, Route
-from shared.audience import USER, Audience
-from shared.audience.inspection import AudienceInspection, FoundTable
-from shared.domain.audience.audiences import table_name
-from shared.domain.audience.devices import Devices
-from shared.domain.errors import Conflict, Invalid
-from shared.domain.push.records import SERVICES
+from shared.audience.rules.audiences import table_name
+from shared.audience.rules.devices import Devices
+from shared.core.errors import Conflict, Invalid
+from shared.drivers.postgres import USER, Audience
+from shared.drivers.postgres.inspection import AudienceInspection, FoundTable
+from shared.push.rules.records import SERVICES
 from shared.store import Store
 
 _MOST = 100

@@ -27,19 +27,19 @@ from services.api.jobs import job_body
 from services.api.jobs.job_body import AccountPreview, JobBody
 from services.api.jobs.job_draft import FileCounting, JobDraft, JobDrafts
 from services.api.jobs.jobs import JOB, JOBS, TEMPLATE, job_of
-from shared.audience import Audience
-from shared.blobs import Blobs
-from shared.domain.accounts.apps import App, check_not_deleting
-from shared.domain.audience.audiences import Counted
-from shared.domain.errors import Conflict, Invalid, Unavailable
-from shared.domain.instants import from_ns
-from shared.domain.jobs.groups import Group, Notice, of_push, zone_rules
-from shared.domain.jobs.jobs import Job, Plan
-from shared.domain.push import preview
-from shared.domain.push import preview as notices
-from shared.domain.push.choices import rounded_up
-from shared.domain.push.preview import SHOWN_SAMPLES, Sample, most
-from shared.domain.push.records import RecordRules, topic_name
+from shared.accounts.rules.apps import App, check_not_deleting
+from shared.audience.rules.audiences import Counted
+from shared.core.errors import Conflict, Invalid, Unavailable
+from shared.core.instants import from_ns
+from shared.drivers.blobs import Blobs
+from shared.drivers.postgres import Audience
+from shared.jobs.rules.groups import Group, Notice, of_push, zone_rules
+from shared.jobs.rules.jobs import Job, Plan
+from shared.push.rules import preview
+from shared.push.rules import preview as notices
+from shared.push.rules.choices import rounded_up
+from shared.push.rules.preview import SHOWN_SAMPLES, Sample, most
+from shared.push.rules.records import RecordRules, topic_name
 from shared.runtime.clock import Clock
 from shared.store import Store
 

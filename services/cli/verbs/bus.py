@@ -13,7 +13,7 @@ from services.cli.output import Json, TableColumn, as_json, visible
 from services.cli.session import Session
 from services.cli.verb import Verb, noun
 from services.cli.watching import PERIOD_SECONDS
-from shared.domain.errors import suggest
+from shared.core.errors import suggest
 
 if TYPE_CHECKING:
     from services.cli.listening import CopyTarget, DeliveryFollower, FoundDelivery

@@ -131,7 +131,7 @@ def find(session: Session, recipient: str, credential: str, provider_id: str, li
         items = chain(() if first is None else (first,), found)
         session.out.show_list(items, message_columns(session.out, of_app=True), id="id", limit=limit)
     if recipient and (first is None or session.out.is_for_people):
-        from shared.domain.messages.recipients import explain_search
+        from shared.messages.rules.recipients import explain_search
 
         begun = int(session.api.header(_RUNNING, "apps", app_id, "messages", recipient=recipient, limit=1) or 0)
         if hint := explain_search(first is not None, begun):

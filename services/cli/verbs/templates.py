@@ -14,7 +14,7 @@ from services.cli.options import JsonText
 from services.cli.output import Fields, Json, TableColumn, as_json, paint, visible
 from services.cli.session import Session
 from services.cli.verb import noun
-from shared.domain.plain_words import decode_but, find_json_fault
+from shared.core.plain_words import decode_but, find_json_fault
 
 templates = noun("templates")
 

@@ -23,8 +23,8 @@ from services.commands.demo.stage import Victim
 from services.commands.seed import Customer, Seeded, first_steps, headers_of, seed
 from services.embedded import processes
 from services.embedded.instance import OURS, make_link, open_servers
-from shared.domain.errors import CarillonError, Unavailable
-from shared.domain.push.records import APNS
+from shared.core.errors import CarillonError, Unavailable
+from shared.push.rules.records import APNS
 from shared.runtime import logs
 from shared.runtime.lifecycle import EXIT_FAILED
 from shared.runtime.private import make_private_folder, private_files

@@ -22,12 +22,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from services.commands.demo.stage import Victim, becomes_true, prove
 from services.commands.seed import CONTEXT, TEMPLATE, Customer, Object, Seeded
-from shared.audience import devices
-from shared.domain.errors import CarillonError
-from shared.domain.push.feedback import ACK
-from shared.domain.push.records import topic_name
+from shared.core.errors import CarillonError
+from shared.drivers.kafka import Stream
+from shared.drivers.postgres import devices
+from shared.push.rules.feedback import ACK
+from shared.push.rules.records import topic_name
 from shared.runtime.serving import HttpServer
-from shared.stream import Stream
 
 APP = "demo"
 _COLUMNS = (TextColumn("  {task.description:<16}"), BarColumn(40), MofNCompleteColumn(), TimeElapsedColumn())

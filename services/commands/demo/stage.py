@@ -13,7 +13,7 @@ import click
 from services.embedded import processes
 from services.embedded.instance import Instance, find_running
 from services.embedded.processes import ProcessMark
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
 from shared.runtime import configuration
 from shared.runtime.settings import Settings
 

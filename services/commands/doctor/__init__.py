@@ -24,8 +24,8 @@ from services.commands.doctor.questions import Finding, Given, Level, as_json, a
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
 from services.wiring.workers import build_stages, queues_of
-from shared.blobs import LateBlobs
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
+from shared.drivers.blobs import LateBlobs
 from shared.runtime.settings import Settings
 
 SUBJECTS = (MONGODB, RABBITMQ, MANAGEMENT, KAFKA, POSTGRESQL, FILES, MAIL, MESSAGES, DEPLOYMENT)

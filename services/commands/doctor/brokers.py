@@ -24,15 +24,8 @@ from services.commands.doctor.questions import (
     warn,
     well,
 )
-from shared.broker.rabbitmq import RabbitBroker
-from shared.broker.rabbitmq.management import RabbitInspection
-from shared.domain.errors import Denied, NotFound, Unavailable
-from shared.domain.push.records import topic_pattern
-from shared.runtime.bus_settings import BusSettings
-from shared.runtime.server_settings import StreamSettings
-from shared.runtime.settings import Settings
-from shared.stream.kafka import KafkaStream
-from shared.stream.kafka.cluster import (
+from shared.core.errors import Denied, NotFound, Unavailable
+from shared.drivers.kafka.cluster import (
     CLEANUP,
     INTERNAL_TOPICS,
     MANY_COPIES,
@@ -43,6 +36,13 @@ from shared.stream.kafka.cluster import (
     TopicFacts,
     kafka_addresses,
 )
+from shared.drivers.kafka.stream import KafkaStream
+from shared.drivers.rabbitmq.broker import RabbitBroker
+from shared.drivers.rabbitmq.management import RabbitInspection
+from shared.push.rules.records import topic_pattern
+from shared.runtime.bus_settings import BusSettings
+from shared.runtime.server_settings import StreamSettings
+from shared.runtime.settings import Settings
 
 _PORTS = {"amqp": 5672, "amqps": 5671, "http": 80, "https": 443}
 

@@ -19,10 +19,10 @@ from services.commands.doctor.questions import (
     well,
     without_login,
 )
-from shared.domain.documents import VERSION, Stamp, TooOld, check_stamp
-from shared.domain.errors import Unavailable, Unserved
+from shared.core.documents import VERSION, Stamp, TooOld, check_stamp
+from shared.core.errors import Unavailable, Unserved
+from shared.drivers.mongo.database import IndexComparison, store_addresses
 from shared.runtime.weaknesses import is_local
-from shared.store.database import IndexComparison, store_addresses
 
 MOST_SKEW = timedelta(seconds=1)
 _NEEDED = ("find", "insert", "update", "remove", "createIndex", "createCollection", "listIndexes", "listCollections")

@@ -26,18 +26,18 @@ from services.commands.doctor.questions import (
     well,
     without_login,
 )
-from shared.audience.inspection import AudienceInspection, FoundTable
-from shared.domain.audience.audiences import table_name
-from shared.domain.bus.subscriptions import EventSubscription
-from shared.domain.errors import Conflict, NotFound
-from shared.domain.messages.credentials import Credential
-from shared.domain.push.records import SERVICES
-from shared.flow.bus.subscriptions import open_secrets
-from shared.flow.time import AccountClock
+from shared.audience.rules.audiences import table_name
+from shared.bus.rules.subscriptions import EventSubscription
+from shared.bus.subscriptions import open_secrets
+from shared.core.errors import Conflict, NotFound
+from shared.drivers.postgres.inspection import AudienceInspection, FoundTable
+from shared.drivers.secrets import KEYS_SETTING, KeyRing
+from shared.messages.rules.credentials import Credential
+from shared.push.rules.records import SERVICES
 from shared.runtime.readings import read_by_label
 from shared.runtime.settings import ApiSettings, Settings
 from shared.runtime.weaknesses import find_weaknesses
-from shared.secrets import KEYS_SETTING, KeyRing
+from shared.time import AccountClock
 
 OLDEST_POSTGRESQL = 130000
 MOST_APPS = 500

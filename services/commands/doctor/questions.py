@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from services.wiring.servers import Servers
-from shared.domain.errors import CarillonError, Denied, Unavailable
+from shared.core.errors import CarillonError, Denied, Unavailable
 from shared.runtime.private import without_secrets
 from shared.runtime.settings import Settings
 

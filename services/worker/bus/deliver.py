@@ -22,21 +22,21 @@ from services.worker.bus.grouped import GroupedStore
 from services.worker.bus.held_queue import MOMENT_SECONDS, RunTools
 from services.worker.bus.queue_run import QueueRun
 from services.worker.consumer import Stage
-from shared.domain.bus.health import Care
-from shared.domain.bus.wake_ups import DeliverQueue, DeliverSlowly, RunReplay
-from shared.domain.errors import Unavailable
-from shared.flow.bus.receivers import Receivers
-from shared.flow.bus.replays import Replaying
-from shared.flow.bus.subscriptions import Subscribing
-from shared.flow.bus.waking import Waker
-from shared.flow.time import DatabaseTime
-from shared.outgoing import Outgoing
+from shared.bus.receivers import Receivers
+from shared.bus.replays import Replaying
+from shared.bus.rules.health import Care
+from shared.bus.rules.wake_ups import DeliverQueue, DeliverSlowly, RunReplay
+from shared.bus.store_wake_ups import HandedWakeUp
+from shared.bus.subscriptions import Subscribing
+from shared.bus.waking import Waker
+from shared.core.errors import Unavailable
+from shared.drivers.http import Outgoing
+from shared.drivers.secrets import KeyRing
 from shared.runtime.fair_budget import FairBudget
 from shared.runtime.faults import fault
 from shared.runtime.loops import Backoff, next_delay
-from shared.secrets import KeyRing
 from shared.store import Store
-from shared.store.bus.wake_ups import HandedWakeUp
+from shared.time import DatabaseTime
 
 log = structlog.get_logger(__name__)
 _SETTLING_SECONDS = 10.0

@@ -17,20 +17,20 @@ import structlog
 from cachetools import LRUCache
 from msgspec import Struct
 
-from shared.domain.bus.cutting import ChunkHead, QueuedChunk
-from shared.domain.bus.deliveries import Cursor, EventDelivery
-from shared.domain.bus.subscriptions import EventSubscription, subscription_of
-from shared.domain.bus.wake_ups import Rest, TakenWakeUp
-from shared.domain.errors import Unavailable
-from shared.flow.bus.waking import Waker
-from shared.flow.time import DatabaseTime
+from shared.bus.rules.cutting import ChunkHead, QueuedChunk
+from shared.bus.rules.deliveries import Cursor, EventDelivery
+from shared.bus.rules.subscriptions import EventSubscription, subscription_of
+from shared.bus.rules.wake_ups import Rest, TakenWakeUp
+from shared.bus.store_cuts import PATIENCE, BusCuts, CursorCut, CursorWrites
+from shared.bus.store_deliveries import QueueSettlement
+from shared.bus.store_wake_ups import HandedWakeUp
+from shared.bus.waking import Waker
+from shared.clock.store_occurrences import fresh_token
+from shared.core.errors import Unavailable
+from shared.drivers.mongo.transactions import OwnSession
 from shared.runtime.cached import Coalescer
 from shared.store import Store
-from shared.store.bus.cuts import PATIENCE, BusCuts, CursorCut, CursorWrites
-from shared.store.bus.deliveries import QueueSettlement
-from shared.store.bus.wake_ups import HandedWakeUp
-from shared.store.clock.occurrences import fresh_token
-from shared.store.transactions import OwnSession
+from shared.time import DatabaseTime
 
 log = structlog.get_logger(__name__)
 _MOST = 10_000

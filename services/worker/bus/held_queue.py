@@ -12,13 +12,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from services.worker.bus.grouped import GroupedStore, QueueReading
-from shared.domain.bus.deliveries import CallResult, Cursor, SettledDelivery
-from shared.domain.bus.health import Care
-from shared.domain.bus.subscriptions import EventSubscription
-from shared.domain.bus.wake_ups import Rest, TakenWakeUp
-from shared.flow.bus.receivers import Receivers
-from shared.flow.bus.subscriptions import Subscribing
-from shared.flow.time import DatabaseTime
+from shared.bus.receivers import Receivers
+from shared.bus.rules.deliveries import CallResult, Cursor, SettledDelivery
+from shared.bus.rules.health import Care
+from shared.bus.rules.subscriptions import EventSubscription
+from shared.bus.rules.wake_ups import Rest, TakenWakeUp
+from shared.bus.subscriptions import Subscribing
 from shared.runtime.fair_budget import FairBudget
 from shared.runtime.metrics import (
     BUS_DELIVERED_EVENTS,
@@ -28,6 +27,7 @@ from shared.runtime.metrics import (
     BUS_LATENCY,
     BoundedLabels,
 )
+from shared.time import DatabaseTime
 
 log = structlog.get_logger(__name__)
 _label = BoundedLabels()

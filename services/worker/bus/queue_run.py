@@ -27,8 +27,8 @@ from services.worker.bus.held_queue import (
     count_settled,
     count_throttled,
 )
-from shared.domain.bus.cutting import ChunkHead, CutRules, choose_chunks, cut, fills_one, is_due
-from shared.domain.bus.deliveries import (
+from shared.bus.rules.cutting import ChunkHead, CutRules, choose_chunks, cut, fills_one, is_due
+from shared.bus.rules.deliveries import (
     CallResult,
     Cursor,
     DeathReason,
@@ -40,13 +40,13 @@ from shared.domain.bus.deliveries import (
     is_too_old,
     settle,
 )
-from shared.domain.bus.health import gate, is_to_be_suspended, next_attempt
-from shared.domain.bus.notices import notices_of_settlement
-from shared.domain.bus.wake_ups import FAR_AHEAD, TakenWakeUp
-from shared.domain.errors import Unavailable
+from shared.bus.rules.health import gate, is_to_be_suspended, next_attempt
+from shared.bus.rules.notices import notices_of_settlement
+from shared.bus.rules.wake_ups import FAR_AHEAD, TakenWakeUp
+from shared.bus.store_cuts import CursorCut
+from shared.bus.store_deliveries import QueueSettlement
+from shared.core.errors import Unavailable
 from shared.runtime.faults import fault
-from shared.store.bus.cuts import CursorCut
-from shared.store.bus.deliveries import QueueSettlement
 
 log = structlog.get_logger(__name__)
 _AGAIN_SECONDS = 0.3

@@ -18,19 +18,19 @@ from datetime import timedelta
 import structlog
 
 from services.worker.consumer import Stage
-from shared.domain.clock.callbacks import CallTarget, HttpCallback, Undeliverable
-from shared.domain.clock.occurrences import Occurrence, read_owner
-from shared.domain.clock.schedules import Schedule, Verdict, carillon_headers, stands
-from shared.domain.errors import CarillonError, Unavailable
-from shared.domain.rates import Shares
-from shared.flow.accounts import Signing
-from shared.flow.clock.settlement import Attempt, Settlement
-from shared.flow.time import DatabaseTime
-from shared.outgoing import Blocked, Call, Outgoing, Unreachable
+from shared.accounts.removal import Signing
+from shared.clock.rules.callbacks import CallTarget, HttpCallback, Undeliverable
+from shared.clock.rules.occurrences import Occurrence, read_owner
+from shared.clock.rules.schedules import Schedule, Verdict, carillon_headers, stands
+from shared.clock.settlement import Attempt, Settlement
+from shared.core.errors import CarillonError, Unavailable
+from shared.core.rates import Shares
+from shared.drivers.http import Blocked, Call, Outgoing, Unreachable
 from shared.runtime.faults import fault
 from shared.runtime.metrics import CALLS_LET_GO
 from shared.runtime.tracing import current_span, with_header
 from shared.store import Store
+from shared.time import DatabaseTime
 
 log = structlog.get_logger(__name__)
 _SETTLING = timedelta(seconds=10)

@@ -3,8 +3,8 @@
 import structlog
 
 from services.worker.consumer import Stage
-from shared.domain.console.bulk_actions import RunBulkAction
-from shared.flow.console.bulk import BulkFlow
+from shared.console.bulk import BulkFlow
+from shared.console.rules.bulk_actions import RunBulkAction
 
 log = structlog.get_logger(__name__)
 

@@ -11,19 +11,19 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.audience import Audience
-from shared.audience.recipient_tables import RecipientTables
-from shared.blobs import Blobs
-from shared.domain.audience.audiences import BEGINNING, ByteRange, KeyRange, Range
-from shared.domain.audience.columns import NORMAL_FORMS, Header, NamedColumns
-from shared.domain.audience.csv_cuts import Cutter
-from shared.domain.audience.csv_rows import HEADER_ONLY, RowReader
-from shared.domain.audience.devices import Cut, check_unshared
-from shared.domain.audience.repeats import Hashes, Repeats, hashes_of, later_ones
-from shared.domain.errors import Invalid
-from shared.domain.jobs.jobs import Job
+from shared.audience.rules.audiences import BEGINNING, ByteRange, KeyRange, Range
+from shared.audience.rules.columns import NORMAL_FORMS, Header, NamedColumns
+from shared.audience.rules.csv_cuts import Cutter
+from shared.audience.rules.csv_rows import HEADER_ONLY, RowReader
+from shared.audience.rules.devices import Cut, check_unshared
+from shared.audience.rules.repeats import Hashes, Repeats, hashes_of, later_ones
+from shared.core.errors import Invalid
+from shared.drivers.blobs import Blobs
+from shared.drivers.postgres import Audience
+from shared.drivers.postgres.recipient_tables import RecipientTables
+from shared.jobs.rules.jobs import Job
+from shared.jobs.store_files import PAGE, FilePlan
 from shared.store import Store
-from shared.store.jobs.files import PAGE, FilePlan
 
 # The first page is short, so that the first records leave early.
 _FIRST_PAGE = 4

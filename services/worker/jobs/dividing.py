@@ -13,18 +13,18 @@ from typing import assert_never
 import structlog
 
 from services.worker.jobs.cutting import DistinctCuts, FileCuts, PlannedBatch, TableCuts
-from shared.audience import DEVICES_AT_ONCE, Audience, DividedUsers
-from shared.audience.recipient_tables import RecipientTables
-from shared.blobs import Blobs
-from shared.domain.audience.audiences import BEGINNING, ByteRange, File, KeyRange, PushTable
-from shared.domain.audience.columns import NamedColumns
-from shared.domain.audience.csv_cuts import users_in
-from shared.domain.audience.zones import REST, describe_rest
-from shared.domain.errors import Invalid, Unavailable
-from shared.domain.jobs.batches import Batch
-from shared.domain.jobs.dividing import FoundDevices, find_devices, next_step
-from shared.domain.jobs.groups import Division, Step, zone_rules
-from shared.domain.jobs.jobs import Job
+from shared.audience.rules.audiences import BEGINNING, ByteRange, File, KeyRange, PushTable
+from shared.audience.rules.columns import NamedColumns
+from shared.audience.rules.csv_cuts import users_in
+from shared.audience.rules.zones import REST, describe_rest
+from shared.core.errors import Invalid, Unavailable
+from shared.drivers.blobs import Blobs
+from shared.drivers.postgres import DEVICES_AT_ONCE, Audience, DividedUsers
+from shared.drivers.postgres.recipient_tables import RecipientTables
+from shared.jobs.rules.batches import Batch
+from shared.jobs.rules.dividing import FoundDevices, find_devices, next_step
+from shared.jobs.rules.groups import Division, Step, zone_rules
+from shared.jobs.rules.jobs import Job
 from shared.runtime.faults import fault
 from shared.runtime.settings import WorkerSettings
 from shared.store import Store

@@ -11,21 +11,21 @@ from cachetools import LRUCache
 from msgspec import Struct
 
 from services.worker.consumer import Stage
-from shared.domain.errors import Denied, Invalid, Unauthorized, Unavailable
-from shared.domain.instants import from_ns
-from shared.domain.jobs.events import READ_FILE, DueMail, Event, EventState
-from shared.domain.jobs.jobs import FinishJob, Job, SendMail
-from shared.domain.jobs.mails import Mailing, MailKind, write_letter
-from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.finish import Finish
-from shared.flow.jobs.watch import sum_up
-from shared.flow.time import DatabaseTime
+from shared.clock.store_occurrences import fresh_token
+from shared.core.errors import Denied, Invalid, Unauthorized, Unavailable
+from shared.core.instants import from_ns
+from shared.jobs.feed import Feed
+from shared.jobs.finish import Finish
+from shared.jobs.rules.events import READ_FILE, DueMail, Event, EventState
+from shared.jobs.rules.jobs import FinishJob, Job, SendMail
+from shared.jobs.rules.mails import Mailing, MailKind, write_letter
+from shared.jobs.watch import sum_up
 from shared.providers.mail import Mail
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
 from shared.runtime.metrics import JOBS_CLOSED, MAILS
 from shared.store import Store
-from shared.store.clock.occurrences import fresh_token
+from shared.time import DatabaseTime
 
 log = structlog.get_logger(__name__)
 _REMEMBERED = 1_000

@@ -14,24 +14,24 @@ from services.worker.consumer import Stage
 from services.worker.jobs.cutting import PlannedBatch
 from services.worker.jobs.dividing import Cuts
 from services.worker.jobs.finish import Grace
-from shared.audience import Audience
-from shared.audience.recipient_tables import RecipientTables
-from shared.blobs import Blobs
-from shared.domain.audience.audiences import File, PushTable, Source
-from shared.domain.audience.columns import NamedColumns
-from shared.domain.errors import Denied, Hidden, Invalid, NotFound, Unavailable
-from shared.domain.jobs.batches import Batch
-from shared.domain.jobs.events import PLAN, READ_FILE, SEND_DIRECT, Event, EventState
-from shared.domain.jobs.jobs import Job, Plan, PlanJob
-from shared.domain.jobs.templates import Template
-from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.finish import Breaker
-from shared.flow.jobs.kinds import JobKinds
-from shared.flow.jobs.moves import JobFlow
+from shared.audience.rules.audiences import File, PushTable, Source
+from shared.audience.rules.columns import NamedColumns
+from shared.core.errors import Denied, Hidden, Invalid, NotFound, Unavailable
+from shared.drivers.blobs import Blobs
+from shared.drivers.postgres import Audience
+from shared.drivers.postgres.recipient_tables import RecipientTables
+from shared.jobs.feed import Feed
+from shared.jobs.finish import Breaker
+from shared.jobs.kinds import JobKinds
+from shared.jobs.moves import JobFlow
+from shared.jobs.rules.batches import Batch
+from shared.jobs.rules.events import PLAN, READ_FILE, SEND_DIRECT, Event, EventState
+from shared.jobs.rules.jobs import Job, Plan, PlanJob
+from shared.jobs.rules.templates import Template
+from shared.jobs.store_batches import PlanEnd
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
 from shared.store import Store
-from shared.store.jobs.batches import PlanEnd
 
 log = structlog.get_logger(__name__)
 

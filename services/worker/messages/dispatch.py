@@ -34,16 +34,16 @@ from services.worker.messages.pace import (
     Speed,
     Wish,
 )
-from shared.domain.errors import Unavailable
-from shared.domain.instants import EPOCH
-from shared.domain.messages.answers import Answer, CallUnanswered, LoginRefused, NotNow
-from shared.domain.messages.pacing import PaceGuard, Wait
-from shared.flow.time import AccountClock
+from shared.core.errors import Unavailable
+from shared.core.instants import EPOCH
+from shared.messages.rules.answers import Answer, CallUnanswered, LoginRefused, NotNow
+from shared.messages.rules.pacing import PaceGuard, Wait
+from shared.messages.store_ledger import WRITTEN_AT_ONCE
 from shared.providers import NotCalled, Provider
 from shared.runtime.faults import fault
 from shared.runtime.loops import pause
 from shared.runtime.metrics import WRITE_AHEAD_SECONDS
-from shared.store.messages.ledger import WRITTEN_AT_ONCE
+from shared.time import AccountClock
 
 log = structlog.get_logger(__name__)
 

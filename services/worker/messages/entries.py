@@ -16,10 +16,11 @@ from typing import assert_never
 import structlog
 from msgspec import Struct
 
-from shared.domain.errors import Unavailable
-from shared.domain.messages.answers import Answer, Channel, Reason
-from shared.domain.messages.jobs import Repeating, Resending
-from shared.domain.messages.ledger import (
+from shared.core.errors import Unavailable
+from shared.messages.barring import bars_beside
+from shared.messages.rules.answers import Answer, Channel, Reason
+from shared.messages.rules.jobs import Repeating, Resending
+from shared.messages.rules.ledger import (
     Message,
     answer,
     give_back,
@@ -29,12 +30,11 @@ from shared.domain.messages.ledger import (
     reject,
     write_ahead,
 )
-from shared.flow.messages.barring import bars_beside
+from shared.messages.store_ledger import EntryChange, Transact, WriteResult, WritingSession
 from shared.providers import Content
 from shared.runtime.loops import Backoff, next_delay
 from shared.runtime.metrics import MESSAGES_UNKNOWN
 from shared.store import Store
-from shared.store.messages.ledger import EntryChange, Transact, WriteResult, WritingSession
 
 log = structlog.get_logger(__name__)
 

@@ -13,13 +13,13 @@ import structlog
 from msgspec import Struct
 
 from services.worker.messages.dispatch import Dispatch, DispatchEnd
-from shared.domain.errors import Unavailable
-from shared.domain.jobs.batches import Batch
-from shared.domain.jobs.jobs import Gate, Standing, gate
-from shared.flow.messages.halting import BounceBreaker
+from shared.core.errors import Unavailable
+from shared.jobs.rules.batches import Batch
+from shared.jobs.rules.jobs import Gate, Standing, gate
+from shared.messages.halting import BounceBreaker
+from shared.messages.store_ledger import WritingSession
 from shared.runtime.clock import Clock
 from shared.store import Store
-from shared.store.messages.ledger import WritingSession
 
 log = structlog.get_logger(__name__)
 

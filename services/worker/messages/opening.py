@@ -10,9 +10,9 @@ from msgspec import Struct
 from services.worker.messages.dispatch import Dispatch
 from services.worker.messages.entries import EntryWriter
 from services.worker.messages.pace import AccountPace, KeptClock, Speed
-from shared.domain.errors import Conflict, Invalid, Unavailable
-from shared.domain.messages.credentials import Credential
-from shared.domain.messages.pacing import PaceGuard
+from shared.core.errors import Conflict, Invalid, Unavailable
+from shared.messages.rules.credentials import Credential
+from shared.messages.rules.pacing import PaceGuard
 from shared.providers import Provider
 from shared.store import Store
 

@@ -1,4 +1,4 @@
-"""Grants of an account for one holder of a place (`shared.domain.messages.pacing`), and the account's clock, which is
+"""Grants of an account for one holder of a place (`shared.messages.rules.pacing`), and the account's clock, which is
 read every second while a batch or single messages are sent.
 """
 
@@ -13,13 +13,13 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.domain.errors import Unavailable
-from shared.domain.messages import pacing, places
-from shared.domain.messages.clocks import Reading, adopt, is_of_another_clock
-from shared.domain.messages.credentials import SendOrder, Traffic
-from shared.domain.messages.pacing import Grant, Limit, Pace, PaceGuard, Wait, slow_down
-from shared.domain.messages.places import AccountPlace, Places
-from shared.flow.time import LOOK_SECONDS, AccountClock
+from shared.core.errors import Unavailable
+from shared.messages.rules import pacing, places
+from shared.messages.rules.clocks import Reading, adopt, is_of_another_clock
+from shared.messages.rules.credentials import SendOrder, Traffic
+from shared.messages.rules.pacing import Grant, Limit, Pace, PaceGuard, Wait, slow_down
+from shared.messages.rules.places import AccountPlace, Places
+from shared.messages.store_credentials import Credentials
 from shared.runtime.metrics import (
     ACCOUNT_CLOCK_ALLOWED,
     ACCOUNT_CLOCK_BOUND,
@@ -28,7 +28,7 @@ from shared.runtime.metrics import (
     GRANTS,
     INSTANTS_LOST,
 )
-from shared.store.messages.credentials import Credentials
+from shared.time import LOOK_SECONDS, AccountClock
 
 log = structlog.get_logger(__name__)
 _NOTABLE = 5

@@ -15,19 +15,20 @@ from cachetools import LRUCache
 from msgspec import Struct
 
 from services.worker.messages.entries import BatchTaken, Note, Prepared, Purpose
-from shared.audience.recipient_tables import RecipientTables
-from shared.blobs import Blobs
-from shared.domain.audience.audiences import ByteRange, File, KeyRange, normal_locale
-from shared.domain.audience.columns import Header, choose
-from shared.domain.audience.csv_cuts import rows_in
-from shared.domain.audience.devices import check_unshared
-from shared.domain.errors import Invalid, Unavailable
-from shared.domain.jobs.batches import Batch
-from shared.domain.jobs.jobs import Job, split_key
-from shared.domain.messages.answers import Channel, Reason
-from shared.domain.messages.contents import ends_of_groups, find_flaws
-from shared.domain.messages.credentials import Credential
-from shared.domain.messages.jobs import (
+from shared.audience.rules.audiences import ByteRange, File, KeyRange, normal_locale
+from shared.audience.rules.columns import Header, choose
+from shared.audience.rules.csv_cuts import rows_in
+from shared.audience.rules.devices import check_unshared
+from shared.core.errors import Invalid, Unavailable
+from shared.drivers.blobs import Blobs
+from shared.drivers.postgres.recipient_tables import RecipientTables
+from shared.jobs.rules.batches import Batch
+from shared.jobs.rules.jobs import Job, split_key
+from shared.messages.barring import UnsubscribeLinks, find_barred
+from shared.messages.rules.answers import Channel, Reason
+from shared.messages.rules.contents import ends_of_groups, find_flaws
+from shared.messages.rules.credentials import Credential
+from shared.messages.rules.jobs import (
     MESSAGE_SERVICE,
     MessageOptions,
     Resending,
@@ -35,11 +36,10 @@ from shared.domain.messages.jobs import (
     options_of,
     receipt_of_entries,
 )
-from shared.domain.messages.ledger import Message, entry_id
-from shared.domain.messages.recipients import Address, Malformed, address_reader
-from shared.domain.messages.rendering import UNSUBSCRIBE_URL, Body, MessageTexts, decode_column
-from shared.domain.messages.suppressions import URL_FIELD
-from shared.flow.messages.barring import UnsubscribeLinks, find_barred
+from shared.messages.rules.ledger import Message, entry_id
+from shared.messages.rules.recipients import Address, Malformed, address_reader
+from shared.messages.rules.rendering import UNSUBSCRIBE_URL, Body, MessageTexts, decode_column
+from shared.messages.rules.suppressions import URL_FIELD
 from shared.providers import Content
 from shared.store import Store
 

@@ -40,25 +40,25 @@ from services.worker.messages.rows import (
     ids_of,
     screen,
 )
-from shared.domain.errors import Invalid, Unavailable
-from shared.domain.instants import from_ms
-from shared.domain.jobs.batches import Batch, BatchStatus
-from shared.domain.jobs.events import SEND
-from shared.domain.jobs.jobs import Gate, Standing, gate, split_key
-from shared.domain.messages.credentials import Credential, OnUnknown
-from shared.domain.messages.jobs import Repeating, due_at, receipt_of_entries
-from shared.domain.messages.ledger import Message, MessageState, add_tallies, difference, reject
-from shared.domain.messages.singles import SendMessages
-from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.moves import JobFlow
-from shared.flow.messages.barring import UnsubscribeLinks
-from shared.flow.messages.credentials import CredentialFlow
-from shared.flow.messages.feeding import CredentialFeed
-from shared.flow.messages.halting import BounceBreaker
+from shared.core.errors import Invalid, Unavailable
+from shared.core.instants import from_ms
+from shared.jobs.feed import Feed
+from shared.jobs.moves import JobFlow
+from shared.jobs.rules.batches import Batch, BatchStatus
+from shared.jobs.rules.events import SEND
+from shared.jobs.rules.jobs import Gate, Standing, gate, split_key
+from shared.messages.barring import UnsubscribeLinks
+from shared.messages.credentials import CredentialFlow
+from shared.messages.feeding import CredentialFeed
+from shared.messages.halting import BounceBreaker
+from shared.messages.rules.credentials import Credential, OnUnknown
+from shared.messages.rules.jobs import Repeating, due_at, receipt_of_entries
+from shared.messages.rules.ledger import Message, MessageState, add_tallies, difference, reject
+from shared.messages.rules.singles import SendMessages
+from shared.messages.store_ledger import WRITTEN_AT_ONCE, WritingSession, turn_of
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
 from shared.store import Store
-from shared.store.messages.ledger import WRITTEN_AT_ONCE, WritingSession, turn_of
 
 log = structlog.get_logger(__name__)
 

@@ -5,7 +5,7 @@
 One worker at a time sends the single messages of a credential. It goes on while there are some, and looks for new ones
 meanwhile. When it finds none it releases the lease, unless another process has wanted more since its look. A worker
 that finds the lease held leaves the work to its owner; if the owner is silent, it ends the owner's session and takes
-over (`shared.domain.messages.singles`).
+over (`shared.messages.rules.singles`).
 """
 
 import asyncio
@@ -23,21 +23,21 @@ from services.worker.consumer import Stage
 from services.worker.messages.dispatch import Dispatch, DispatchEnd
 from services.worker.messages.entries import BatchTaken, EntryWriter, Note, Prepared, Purpose
 from services.worker.messages.opening import Dispatches
-from shared.domain.errors import Unavailable
-from shared.domain.instants import LATEST, from_ms
-from shared.domain.messages.answers import Channel, Reason
-from shared.domain.messages.credentials import Credential, OnUnknown
-from shared.domain.messages.jobs import Repeating, Resending, due_at
-from shared.domain.messages.ledger import Message
-from shared.domain.messages.singles import SendLease, SendSingles, SingleWish
-from shared.flow.messages.barring import find_barred
-from shared.flow.messages.credentials import CredentialFlow
-from shared.flow.messages.feeding import CredentialFeed
-from shared.flow.messages.singles import SingleFlow
+from shared.core.errors import Unavailable
+from shared.core.instants import LATEST, from_ms
+from shared.messages.barring import find_barred
+from shared.messages.credentials import CredentialFlow
+from shared.messages.feeding import CredentialFeed
+from shared.messages.rules.answers import Channel, Reason
+from shared.messages.rules.credentials import Credential, OnUnknown
+from shared.messages.rules.jobs import Repeating, Resending, due_at
+from shared.messages.rules.ledger import Message
+from shared.messages.rules.singles import SendLease, SendSingles, SingleWish
+from shared.messages.singles import SingleFlow
+from shared.messages.store_ledger import WRITTEN_AT_ONCE, WritingSession
 from shared.runtime.faults import fault
 from shared.runtime.loops import Backoff, next_delay, pause
 from shared.store import Store
-from shared.store.messages.ledger import WRITTEN_AT_ONCE, WritingSession
 
 log = structlog.get_logger(__name__)
 

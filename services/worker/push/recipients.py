@@ -9,16 +9,16 @@ from typing import assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.audience import DEVICES_AT_ONCE, Audience
-from shared.blobs import Blobs
-from shared.domain.audience.audiences import ByteRange, DeviceList, File, KeyRange
-from shared.domain.audience.csv_cuts import users_in
-from shared.domain.audience.devices import NOBODY, Devices
-from shared.domain.errors import Invalid
-from shared.domain.jobs.batches import OTHER, Batch, BatchPart, Receipt, part_limit
-from shared.domain.jobs.jobs import Job, job_key
-from shared.domain.push.choices import held_out
-from shared.domain.push.rendering import NO_TOKEN
+from shared.audience.rules.audiences import ByteRange, DeviceList, File, KeyRange
+from shared.audience.rules.csv_cuts import users_in
+from shared.audience.rules.devices import NOBODY, Devices
+from shared.core.errors import Invalid
+from shared.drivers.blobs import Blobs
+from shared.drivers.postgres import DEVICES_AT_ONCE, Audience
+from shared.jobs.rules.batches import OTHER, Batch, BatchPart, Receipt, part_limit
+from shared.jobs.rules.jobs import Job, job_key
+from shared.push.rules.choices import held_out
+from shared.push.rules.rendering import NO_TOKEN
 from shared.runtime.metrics import BATCHES_SETTLED, JOB_START_DELAY, RECIPIENTS, RECORDS_SENT
 from shared.store import Store
 
@@ -28,7 +28,7 @@ TOO_MANY_DEVICES = "too-many-devices"
 
 class Recipients(Struct, frozen=True):
     """The devices of one part, the users held out, the receipt so far for the rest, and the begin of the next part
-    (`shared.domain.jobs.batches.BatchPart`)."""
+    (`shared.jobs.rules.batches.BatchPart`)."""
 
     devices: Devices
     held_out: Sequence[str]

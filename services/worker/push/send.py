@@ -23,15 +23,16 @@ from services.worker.consumer import Stage
 from services.worker.jobs.finish import Grace
 from services.worker.push import recipients as outcomes
 from services.worker.push.recipients import RecipientReader, Recipients
-from shared.domain.errors import Invalid, LaneLost, Unavailable
-from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus, Receipt, is_hopeless, larger, verdict
-from shared.domain.jobs.events import SEND, Event, EventState
-from shared.domain.jobs.jobs import Gate, Job, SendBatch, Standing, gate
-from shared.domain.push.records import SERVICES, RecordRules, fitting_records, topic_name
-from shared.domain.push.rendering import Renderer
-from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.finish import Breaker
-from shared.flow.jobs.moves import JobFlow
+from shared.core.errors import Invalid, LaneLost, Unavailable
+from shared.drivers.kafka import Aborted, Lane, Stream
+from shared.jobs.feed import Feed
+from shared.jobs.finish import Breaker
+from shared.jobs.moves import JobFlow
+from shared.jobs.rules.batches import Batch, BatchPart, BatchStatus, Receipt, is_hopeless, larger, verdict
+from shared.jobs.rules.events import SEND, Event, EventState
+from shared.jobs.rules.jobs import Gate, Job, SendBatch, Standing, gate
+from shared.push.rules.records import SERVICES, RecordRules, fitting_records, topic_name
+from shared.push.rules.rendering import Renderer
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
 from shared.runtime.metrics import LANES_LOST, RECOVERIES
@@ -39,7 +40,6 @@ from shared.runtime.server_settings import StreamSettings
 from shared.runtime.settings import WorkerSettings
 from shared.runtime.tracing import span, trace_calls
 from shared.store import Store
-from shared.stream import Aborted, Lane, Stream
 
 log = structlog.get_logger(__name__)
 _REMEMBERED_JOBS = 16

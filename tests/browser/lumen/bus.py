@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from shared.domain.bus.deliveries import (
+from shared.bus.rules.deliveries import (
     BusDeadLetter,
     Cursor,
     DeathReason,
@@ -15,12 +15,12 @@ from shared.domain.bus.deliveries import (
     EventDelivery,
     delivery_id,
 )
-from shared.domain.bus.health import ReceiverHealth
-from shared.domain.bus.replays import Replay, ReplaySpan, ReplayState, number_replay
-from shared.domain.bus.subscriptions import EventSubscription, subscription_id
+from shared.bus.rules.health import ReceiverHealth
+from shared.bus.rules.replays import Replay, ReplaySpan, ReplayState, number_replay
+from shared.bus.rules.subscriptions import EventSubscription, subscription_id
+from shared.bus.store_cuts import cursor_codec, delivery_codec
+from shared.bus.store_deliveries import LETTERS, letter_codec
 from shared.store import Store
-from shared.store.bus.cuts import cursor_codec, delivery_codec
-from shared.store.bus.deliveries import LETTERS, letter_codec
 from tests.services.api.client import Client
 
 TROUBLED = "search-index"

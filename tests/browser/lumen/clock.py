@@ -3,8 +3,8 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.domain.clock.occurrences import DeadLetter, Outcome, OutcomeResult
-from shared.domain.clock.schedules import schedule_id
+from shared.clock.rules.occurrences import DeadLetter, Outcome, OutcomeResult
+from shared.clock.rules.schedules import schedule_id
 from shared.store import Store
 from tests.browser.lumen.ids import next_id
 from tests.services.api.client import Client

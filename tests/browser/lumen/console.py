@@ -3,9 +3,9 @@
 from datetime import datetime, timedelta
 from math import sin
 
-from shared.domain.console.bulk_actions import BulkAct, BulkAction, BulkFailure, BulkFilter, BulkState
-from shared.domain.console.processes import RunningProcess
-from shared.domain.instants import ns
+from shared.console.rules.bulk_actions import BulkAct, BulkAction, BulkFailure, BulkFilter, BulkState
+from shared.console.rules.processes import RunningProcess
+from shared.core.instants import ns
 from shared.store import Store
 from tests.browser.lumen.ids import next_id
 from tests.services.api.client import Client

@@ -7,13 +7,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from shared.domain.audience.audiences import KeyRange, PushTable
-from shared.domain.audience.zones import starts
-from shared.domain.instants import from_ms, ns
-from shared.domain.jobs.batches import Batch, BatchStatus, Receipt, Totals
-from shared.domain.jobs.events import BY_ITSELF, PAUSE, PLAN, RESUME, SEND, Doer, Event, EventState
-from shared.domain.jobs.groups import make_group, zone_jobs
-from shared.domain.jobs.jobs import Job, JobStatus, Plan
+from shared.audience.rules.audiences import KeyRange, PushTable
+from shared.audience.rules.zones import starts
+from shared.core.instants import from_ms, ns
+from shared.jobs.rules.batches import Batch, BatchStatus, Receipt, Totals
+from shared.jobs.rules.events import BY_ITSELF, PAUSE, PLAN, RESUME, SEND, Doer, Event, EventState
+from shared.jobs.rules.groups import make_group, zone_jobs
+from shared.jobs.rules.jobs import Job, JobStatus, Plan
 from shared.store import Store
 from tests.browser.lumen.ids import next_id
 

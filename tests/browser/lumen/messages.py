@@ -4,18 +4,18 @@ import random
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.domain.audience.audiences import KeyRange, PushTable
-from shared.domain.instants import ms, ns
-from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
-from shared.domain.jobs.jobs import Job, Plan
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.credentials import Credential
-from shared.domain.messages.jobs import MESSAGE_SERVICE, MessageOptions, options_as_fields
-from shared.domain.messages.ledger import EarlierAttempt, Message, MessageState, entry_id
-from shared.domain.messages.pacing import Limit, Pace
-from shared.domain.messages.places import AccountPlace
+from shared.audience.rules.audiences import KeyRange, PushTable
+from shared.core.instants import ms, ns
+from shared.jobs.rules.batches import Batch, BatchStatus, Receipt
+from shared.jobs.rules.jobs import Job, Plan
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.credentials import Credential
+from shared.messages.rules.jobs import MESSAGE_SERVICE, MessageOptions, options_as_fields
+from shared.messages.rules.ledger import EarlierAttempt, Message, MessageState, entry_id
+from shared.messages.rules.pacing import Limit, Pace
+from shared.messages.rules.places import AccountPlace
+from shared.messages.store_ledger import EntryChange, WriteResult
 from shared.store import Store
-from shared.store.messages.ledger import EntryChange, WriteResult
 from tests.browser.lumen.ids import next_id
 from tests.services.api.client import Client
 

@@ -9,13 +9,13 @@ from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
-from shared.domain.clock.callbacks import RabbitCallback
-from shared.domain.clock.schedules import Definition, RetryPolicy, schedule_id
-from shared.domain.errors import Conflict, Invalid, Unavailable
-from shared.domain.ids import Idempotency
-from shared.domain.jobs.events import Doer
-from shared.domain.jobs.jobs import JobStatus
-from shared.flow.clock.schedules import Accepted, Wanted
+from shared.clock.rules.callbacks import RabbitCallback
+from shared.clock.rules.schedules import Definition, RetryPolicy, schedule_id
+from shared.clock.schedules import Accepted, Wanted
+from shared.core.errors import Conflict, Invalid, Unavailable
+from shared.core.ids import Idempotency
+from shared.jobs.rules.events import Doer
+from shared.jobs.rules.jobs import JobStatus
 from tests.chaos.test_clock_killed import expected
 from tests.e2e.clocks import NAMESPACE
 from tests.e2e.house import House

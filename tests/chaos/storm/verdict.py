@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from shared.domain.jobs.jobs import Job, JobStatus, split_key
+from shared.jobs.rules.jobs import Job, JobStatus, split_key
 from tests.chaos.storm.customers import DEVICES, QUEUE, Planners
 from tests.chaos.test_clock_killed import drained
 from tests.e2e.clocks import receiving

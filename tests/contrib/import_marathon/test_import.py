@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from shared.domain.documents import Position
-from shared.domain.instants import from_ns
-from shared.domain.jobs.jobs import PAUSABLE, JobStatus
-from shared.flow.jobs.moves import start_of
+from shared.core.documents import Position
+from shared.core.instants import from_ns
+from shared.jobs.moves import start_of
+from shared.jobs.rules.jobs import PAUSABLE, JobStatus
 from tests.contrib.import_marathon.conftest import House, counts
 from tests.contrib.import_marathon.source.source import DAY_NS, PAST
 

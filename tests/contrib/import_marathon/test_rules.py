@@ -24,8 +24,8 @@ from carillon_imports.report import (
     digest,
     verdict,
 )
-from shared.domain.errors import Refused
-from shared.domain.jobs.jobs import Job, JobStatus
+from shared.core.errors import Refused
+from shared.jobs.rules.jobs import Job, JobStatus
 
 pytestmark = pytest.mark.imports
 

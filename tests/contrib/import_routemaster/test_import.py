@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from carillon_imports.carry import ImportOptions
 from carillon_imports.routemaster import bring
 from services.wiring.servers import Servers
-from shared.domain.errors import Invalid, Unavailable
+from shared.core.errors import Invalid, Unavailable
 from tests.contrib.import_routemaster.conftest import NEW_ROOT, NewBus, counts
 from tests.contrib.import_routemaster.routemaster import ROOT
 

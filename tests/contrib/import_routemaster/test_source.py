@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from carillon_imports.routemaster.source import OldBus, open_routemaster
-from shared.domain.errors import Invalid, Unavailable
+from shared.core.errors import Invalid, Unavailable
 from shared.runtime.server_settings import NO_FILES, TlsSettings
 from tests.contrib.import_routemaster.routemaster import ROOT, Routemaster, running
 from tests.outgoing.receiver import serving_tls

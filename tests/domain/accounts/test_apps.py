@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.accounts.apps import App, check_app, check_app_name, check_not_deleting, name_key
-from shared.domain.errors import Conflict, Invalid
+from shared.accounts.rules.apps import App, check_app, check_app_name, check_not_deleting, name_key
+from shared.core.errors import Conflict, Invalid
 
 APP = App(id="i", name="game", bundle_id="com.example.game", created_by="me", created_at=1, updated_at=1)
 

@@ -5,8 +5,8 @@ import hashlib
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.accounts.apps import Role
-from shared.domain.accounts.callers import (
+from shared.accounts.rules.apps import Role
+from shared.accounts.rules.callers import (
     Revocation,
     RevokedKind,
     Token,
@@ -17,8 +17,8 @@ from shared.domain.accounts.callers import (
     token_caller,
     user_caller,
 )
-from shared.domain.errors import Invalid
-from shared.domain.instants import EPOCH
+from shared.core.errors import Invalid
+from shared.core.instants import EPOCH
 
 USER = User(id="1", email="ana@example.com", allowed_apps=("a", "b"))
 TOKEN = Token(id="2", name="billing", digest="d", allowed_apps=("a",))

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.accounts.apps import ROLES, Role, read_roles, role_over_app, role_over_namespace
-from shared.domain.accounts.callers import Caller
-from shared.domain.errors import Invalid
+from shared.accounts.rules.apps import ROLES, Role, read_roles, role_over_app, role_over_namespace
+from shared.accounts.rules.callers import Caller
+from shared.core.errors import Invalid
 
 APP = "0190b5a2-0000-7000-8000-000000000001"
 HELD = st.none() | st.sampled_from(Role)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from shared.domain.accounts.secrets import (
+from shared.accounts.rules.secrets import (
     OVERLAP,
     VERSIONS,
     NamespaceSecrets,
@@ -13,7 +13,7 @@ from shared.domain.accounts.secrets import (
     rotate,
     signing_secrets,
 )
-from shared.domain.errors import Conflict
+from shared.core.errors import Conflict
 
 KEY = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -4,7 +4,7 @@ from codecs import getincrementaldecoder
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from shared.domain.audience.columns import strip_unseen
+from shared.audience.rules.columns import strip_unseen
 
 MARK = b"\xef\xbb\xbf"
 

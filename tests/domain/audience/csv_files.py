@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from shared.domain.audience.columns import strip_unseen
+from shared.audience.rules.columns import strip_unseen
 
 MARK = b"\xef\xbb\xbf"
 LINE_ENDS = ("\n", "\r\n", "\r")

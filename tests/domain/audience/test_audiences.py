@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from shared.domain.accounts.apps import check_app_name
-from shared.domain.audience.audiences import (
+from shared.accounts.rules.apps import check_app_name
+from shared.audience.rules.audiences import (
     BEGINNING,
     MAX_COLUMN_BYTES,
     MAX_FILTERS,
@@ -14,8 +14,8 @@ from shared.domain.audience.audiences import (
     conditions,
     table_name,
 )
-from shared.domain.errors import Invalid
-from shared.domain.push.records import APNS, GCM, topic_name, topic_pattern
+from shared.core.errors import Invalid
+from shared.push.rules.records import APNS, GCM, topic_name, topic_pattern
 
 SHIPPED_TEMPLATE = "push-%s_%s-massive"
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.audience.columns import ZERO_WIDTH, column_name, strip_unseen
+from shared.audience.rules.columns import ZERO_WIDTH, column_name, strip_unseen
 
 
 def test_one_name_may_be_written_in_many_ways() -> None:

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.audience.audiences import ByteRange
-from shared.domain.audience.columns import MAX_COLUMNS, Chosen, Header, choose, column_name, strip_unseen
-from shared.domain.audience.csv_cuts import Cutter, rows_in
-from shared.domain.audience.csv_rows import RowReader, Rows, merge_rows
-from shared.domain.audience.repeats import Repeats
-from shared.domain.errors import Invalid
+from shared.audience.rules.audiences import ByteRange
+from shared.audience.rules.columns import MAX_COLUMNS, Chosen, Header, choose, column_name, strip_unseen
+from shared.audience.rules.csv_cuts import Cutter, rows_in
+from shared.audience.rules.csv_rows import RowReader, Rows, merge_rows
+from shared.audience.rules.repeats import Repeats
+from shared.core.errors import Invalid
 from tests.domain.audience.csv_files import LINE_ENDS, MARK, bare, fields, in_every_way, pieces, quoted
 
 NAMES = ("Recipient", " NAME", "c\u200bode\t", "É")

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.audience.audiences import ByteRange
-from shared.domain.audience.csv_cuts import MAX_CUT_BYTES, Cutter, Slicer, users_in
-from shared.domain.audience.csv_layout import MAX_RECORD_BYTES
-from shared.domain.audience.csv_rows import RowReader
-from shared.domain.audience.repeats import Repeats
-from shared.domain.errors import Invalid
+from shared.audience.rules.audiences import ByteRange
+from shared.audience.rules.csv_cuts import MAX_CUT_BYTES, Cutter, Slicer, users_in
+from shared.audience.rules.csv_layout import MAX_RECORD_BYTES
+from shared.audience.rules.csv_rows import RowReader
+from shared.audience.rules.repeats import Repeats
+from shared.core.errors import Invalid
 from tests.domain.audience.csv_files import MARK, files, in_every_way, is_empty, oracle, pieces
 
 SMALL = [

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shared.domain.audience.csv_layout import MAX_RECORD_BYTES
-from shared.domain.audience.csv_rows import RowReader
-from shared.domain.errors import Invalid
+from shared.audience.rules.csv_layout import MAX_RECORD_BYTES
+from shared.audience.rules.csv_rows import RowReader
+from shared.core.errors import Invalid
 from tests.domain.audience.csv_by_bytes import Broken, by_bytes, line_of
 from tests.domain.audience.csv_files import MARK, columns_of, files, in_every_way, is_empty, oracle, pieces
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.audience.columns import Header, choose
-from shared.domain.audience.csv_cuts import Slice, Slicer
-from shared.domain.errors import Invalid
+from shared.audience.rules.columns import Header, choose
+from shared.audience.rules.csv_cuts import Slice, Slicer
+from shared.core.errors import Invalid
 from tests.domain.audience.csv_files import MARK, files, is_empty, oracle, pieces
 
 

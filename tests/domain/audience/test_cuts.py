@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.audience.devices import Cut, cut_keys, merge_cuts
+from shared.audience.rules.devices import Cut, cut_keys, merge_cuts
 
 KEYS = st.lists(st.integers(-5, 40), max_size=60).map(sorted)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.audience.repeats import Distinct
+from shared.audience.rules.repeats import Distinct
 
 hashes = st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 20))
 

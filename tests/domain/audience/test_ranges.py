@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from shared.domain.audience.audiences import ByteRange, DeviceList, File, KeyRange, PushTable, Range, Source
+from shared.audience.rules.audiences import ByteRange, DeviceList, File, KeyRange, PushTable, Range, Source
 
 
 @pytest.mark.parametrize(

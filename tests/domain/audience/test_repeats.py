@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.audience.repeats import Hashes, Repeats, hashes_of, later_ones, within
+from shared.audience.rules.repeats import Hashes, Repeats, hashes_of, later_ones, within
 
 numbers = st.one_of(st.integers(0, 12), st.sampled_from([-(2**63), 2**63 - 1, -1]))
 
@@ -31,8 +31,8 @@ def by_a_set(values: Sequence[int], limit: int) -> Iterator[bool]:
 
 @pytest.fixture
 def small_shelves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.domain.audience.repeats._SHELF", 4)
-    monkeypatch.setattr("shared.domain.audience.repeats._TRAY", 6)
+    monkeypatch.setattr("shared.audience.rules.repeats._SHELF", 4)
+    monkeypatch.setattr("shared.audience.rules.repeats._TRAY", 6)
 
 
 @pytest.mark.usefixtures("small_shelves")

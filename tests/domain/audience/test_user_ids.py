@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.audience.columns import NORMAL_FORMS, normalize_integer, normalize_uuid, readable_ids
-from shared.domain.audience.csv_cuts import Cutter, Slicer, users_in
-from shared.domain.audience.csv_rows import RowReader
-from shared.domain.audience.repeats import Repeats
+from shared.audience.rules.columns import NORMAL_FORMS, normalize_integer, normalize_uuid, readable_ids
+from shared.audience.rules.csv_cuts import Cutter, Slicer, users_in
+from shared.audience.rules.csv_rows import RowReader
+from shared.audience.rules.repeats import Repeats
 
 integers = st.integers(-(2**63), 2**63 - 1)
 

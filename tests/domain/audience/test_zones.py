@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.audience.zones import (
+from shared.audience.rules.zones import (
     NEXT_DAY,
     REST,
     SKIP,
@@ -21,8 +21,8 @@ from shared.domain.audience.zones import (
     zone_starts,
     zones,
 )
-from shared.domain.errors import Invalid
-from shared.domain.time_zones import time_zone
+from shared.core.errors import Invalid
+from shared.core.time_zones import time_zone
 
 HOUR_NS = 3_600 * 1_000_000_000
 MINUTE_NS = HOUR_NS // 60

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.bus.cutting import Backlog, BacklogLimits, ChunkHead, choose_surplus
-from shared.domain.bus.deliveries import DeathReason
-from shared.domain.bus.folding import MOST_APART
+from shared.bus.rules.cutting import Backlog, BacklogLimits, ChunkHead, choose_surplus
+from shared.bus.rules.deliveries import DeathReason
+from shared.bus.rules.folding import MOST_APART
 
 NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

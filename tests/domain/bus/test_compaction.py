@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.bus.cutting import (
+from shared.bus.rules.cutting import (
     Backlog,
     BacklogLimits,
     ChunkHead,
@@ -16,7 +16,7 @@ from shared.domain.bus.cutting import (
     is_worth_it,
     merge_chunks,
 )
-from shared.domain.bus.folding import MOST_APART, FoldLimits
+from shared.bus.rules.folding import MOST_APART, FoldLimits
 
 MOST_APART_MS = MOST_APART // timedelta(milliseconds=1)
 LIMITS = FoldLimits(chunk_events=5, chunk_bytes=40)

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.bus.cutting import ChunkHead, CutRules, QueueCut, QueuedChunk, choose_chunks, cut, is_due
-from shared.domain.bus.deliveries import delivery_id
-from shared.domain.instants import EPOCH, ms
+from shared.bus.rules.cutting import ChunkHead, CutRules, QueueCut, QueuedChunk, choose_chunks, cut, is_due
+from shared.bus.rules.deliveries import delivery_id
+from shared.core.instants import EPOCH, ms
 
 QUEUE = "a" * 32 + ".g"
 NOW = EPOCH + timedelta(seconds=1_000)

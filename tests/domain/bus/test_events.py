@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
-from shared.domain.bus.events import (
+from shared.bus.rules.events import (
     EventDraft,
     published_form,
     read_event,
@@ -20,7 +20,7 @@ from shared.domain.bus.events import (
     read_published,
     stamp,
 )
-from shared.domain.errors import Invalid
+from shared.core.errors import Invalid
 
 URL = "https://example.com/widgets/1"
 NUMBERS = st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)

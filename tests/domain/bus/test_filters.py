@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
-from shared.domain.bus.events import BusEvent
-from shared.domain.bus.filters import Comparison, DataCondition, EventFilter, check_filter, matches
-from shared.domain.errors import Invalid
+from shared.bus.rules.events import BusEvent
+from shared.bus.rules.filters import Comparison, DataCondition, EventFilter, check_filter, matches
+from shared.core.errors import Invalid
 
 NAMES = st.sampled_from(["a", "b", "a/b", "m~n", "0", "1", "01", "-", ""])
 SCALARS = (

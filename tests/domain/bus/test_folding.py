@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.bus.events import EVERYBODY, NOTICES, EventDraft, published_form, read_event, stamp
-from shared.domain.bus.filters import Comparison, DataCondition, EventFilter, cost_of
-from shared.domain.bus.folding import (
+from shared.bus.rules.events import EVERYBODY, NOTICES, EventDraft, published_form, read_event, stamp
+from shared.bus.rules.filters import Comparison, DataCondition, EventFilter, cost_of
+from shared.bus.rules.folding import (
     BusFold,
     Collectors,
     DividedEvent,
@@ -23,9 +23,9 @@ from shared.domain.bus.folding import (
     merge_entries,
     read_entries,
 )
-from shared.domain.bus.subscriptions import EventForm, EventSubscription, FormerChoice, SubscriptionStatus
-from shared.domain.documents import LogEnds, Position
-from shared.domain.instants import EPOCH, ms
+from shared.bus.rules.subscriptions import EventForm, EventSubscription, FormerChoice, SubscriptionStatus
+from shared.core.documents import LogEnds, Position
+from shared.core.instants import EPOCH, ms
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 LIMITS = FoldLimits(pairs=9, bytes=2_000, chunks=5, chunk_events=3, chunk_bytes=700)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.bus.health import (
+from shared.bus.rules.health import (
     Care,
     ReceiverHealth,
     gate,

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.bus.cutting import Backlog, BacklogLimits
-from shared.domain.bus.deliveries import BusDeadLetter, DeathReason
-from shared.domain.bus.events import EventDraft, stamp
-from shared.domain.bus.filters import EventFilter
-from shared.domain.bus.folding import FoldLimits, LogEntry, merge_entries, read_entries
-from shared.domain.bus.replays import (
+from shared.bus.rules.cutting import Backlog, BacklogLimits
+from shared.bus.rules.deliveries import BusDeadLetter, DeathReason
+from shared.bus.rules.events import EventDraft, stamp
+from shared.bus.rules.filters import EventFilter
+from shared.bus.rules.folding import FoldLimits, LogEntry, merge_entries, read_entries
+from shared.bus.rules.replays import (
     REPLAY_TRANSITIONS,
     REPLAYS_OVER,
     WORKED_ON,
@@ -30,9 +30,9 @@ from shared.domain.bus.replays import (
     number_replay,
     replay_of_letter,
 )
-from shared.domain.bus.subscriptions import EventSubscription
-from shared.domain.documents import LogRange, sources
-from shared.domain.instants import ms
+from shared.bus.rules.subscriptions import EventSubscription
+from shared.core.documents import LogRange, sources
+from shared.core.instants import ms
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 LATER = NOON + timedelta(days=4)

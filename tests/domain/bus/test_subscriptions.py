@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.bus.subscriptions import (
+from shared.bus.rules.subscriptions import (
     COLLECTING,
     SUBSCRIPTION_TRANSITIONS,
     EventSubscription,
@@ -15,7 +15,7 @@ from shared.domain.bus.subscriptions import (
     subscription_id,
     subscription_of,
 )
-from shared.domain.documents import sources
+from shared.core.documents import sources
 
 NOW = datetime(2026, 11, 24, tzinfo=UTC)
 # Neither holds a NUL: namespaces and keys are checked where they come in.

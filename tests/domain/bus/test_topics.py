@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shared.domain.bus.events import NOTICES, Topic, check_published_name, check_topic_name
-from shared.domain.errors import Invalid
+from shared.bus.rules.events import NOTICES, Topic, check_published_name, check_topic_name
+from shared.core.errors import Invalid
 
 NOW = datetime(2026, 11, 24, tzinfo=UTC)
 

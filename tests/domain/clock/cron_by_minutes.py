@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from shared.domain.time_zones import time_zone
+from shared.core.time_zones import time_zone
 
 MINUTE = timedelta(minutes=1)
 DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")

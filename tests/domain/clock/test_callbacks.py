@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from shared.domain.clock.callbacks import (
+from shared.clock.rules.callbacks import (
     HEADER_BYTES,
     HEADERS,
     PAYLOAD_BYTES,
@@ -17,7 +17,7 @@ from shared.domain.clock.callbacks import (
     check_topic_target,
     host_of,
 )
-from shared.domain.errors import Invalid
+from shared.core.errors import Invalid
 
 TARGETS = Targets(exchanges=frozenset({"events", "ex" * 20}), topics=frozenset({"orders", "a.b_c-d", "no/topic"}))
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.clock.occurrences import (
+from shared.clock.rules.occurrences import (
     HELD_BACK,
     SHARDS,
     OccurrenceKind,

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from shared.domain.clock.callbacks import CallTarget, QueueMessage
-from shared.domain.clock.occurrences import OccurrenceKind, OutcomeResult, once, outcome_id
+from shared.clock.rules.callbacks import CallTarget, QueueMessage
+from shared.clock.rules.occurrences import OccurrenceKind, OutcomeResult, once, outcome_id
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 ONE = datetime(2030, 1, 1, 13, tzinfo=UTC)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.domain.clock.recurrence import Cron, Every, Recurrence, check_cron, next_after, next_instants
-from shared.domain.errors import Invalid
-from shared.domain.instants import LATEST, format_instant, read_instant
+from shared.clock.rules.recurrence import Cron, Every, Recurrence, check_cron, next_after, next_instants
+from shared.core.errors import Invalid
+from shared.core.instants import LATEST, format_instant, read_instant
 from tests.domain.clock.cron_by_minutes import changes, firings, utc
 
 MILLISECOND = timedelta(milliseconds=1)

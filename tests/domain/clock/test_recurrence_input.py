@@ -2,8 +2,8 @@
 
 import pytest
 
-from shared.domain.clock.recurrence import check_cron
-from shared.domain.errors import Invalid
+from shared.clock.rules.recurrence import check_cron
+from shared.core.errors import Invalid
 
 BAD_LINES = {
     "": "five fields",

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.clock.callbacks import HttpCallback, RabbitCallback
-from shared.domain.clock.occurrences import Occurrence, OccurrenceKind, once, series
-from shared.domain.clock.recurrence import Cron, Every
-from shared.domain.clock.schedules import (
+from shared.clock.rules.callbacks import HttpCallback, RabbitCallback
+from shared.clock.rules.occurrences import Occurrence, OccurrenceKind, once, series
+from shared.clock.rules.recurrence import Cron, Every
+from shared.clock.rules.schedules import (
     TIMESTAMPS,
     Definition,
     Misfire,
@@ -36,7 +36,7 @@ from shared.domain.clock.schedules import (
     spread,
     stands,
 )
-from shared.domain.errors import Invalid
+from shared.core.errors import Invalid
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

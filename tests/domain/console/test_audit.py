@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.console.audit import (
+from shared.console.rules.audit import (
     CHANGE_BYTES,
     UNKNOWN_AFTER,
     ActedOn,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.console.processes import Counts, MinuteCounts, minute_id, subtract
+from shared.console.rules.processes import Counts, MinuteCounts, minute_id, subtract
 
 COUNTS = st.dictionaries(st.sampled_from(["retries", "requests"]), st.integers(min_value=0, max_value=9), max_size=2)
 NESTED = st.dictionaries(

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from shared.domain.console.overview import AttentionKind, OverallVerdict, Overview, UnknownPart, find_attention, judge
-from shared.domain.console.processes import MinuteCounts, QueueState, minute_id
-from shared.domain.jobs.jobs import JobStatus
+from shared.console.rules.overview import AttentionKind, OverallVerdict, Overview, UnknownPart, find_attention, judge
+from shared.console.rules.processes import MinuteCounts, QueueState, minute_id
+from shared.jobs.rules.jobs import JobStatus
 from tests.domain.console.test_processes import NOON, a_process
 
 ROLES = ("api", "worker")

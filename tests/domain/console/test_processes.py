@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from shared.domain.console.processes import ProcessState, RunningProcess
+from shared.console.rules.processes import ProcessState, RunningProcess
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 

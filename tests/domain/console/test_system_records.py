@@ -4,11 +4,11 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from shared.domain.console.audit import ActedOn, Actor, ActOutcome, AuditRecord, gone_record, milestone_record
-from shared.domain.console.processes import GONE_AFTER
-from shared.domain.ids import time_ordered_id
-from shared.domain.instants import ns
-from shared.domain.jobs.events import COMPLETE, TRIP, Milestone
+from shared.console.rules.audit import ActedOn, Actor, ActOutcome, AuditRecord, gone_record, milestone_record
+from shared.console.rules.processes import GONE_AFTER
+from shared.core.ids import time_ordered_id
+from shared.core.instants import ns
+from shared.jobs.rules.events import COMPLETE, TRIP, Milestone
 from tests.domain.console.test_processes import NOON, a_process
 
 TRIPPED = Milestone(TRIP, NOON, "worker", "3 of 10 batches failed")

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.audience.audiences import ByteRange, KeyRange
-from shared.domain.jobs.batches import (
+from shared.audience.rules.audiences import ByteRange, KeyRange
+from shared.jobs.rules.batches import (
     RECEIPT_ENTRIES,
     RECEIPT_KEY_BYTES,
     TRANSITIONS,

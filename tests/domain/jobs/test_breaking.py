@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.domain.jobs.batches import Counts, breaks
+from shared.jobs.rules.batches import Counts, breaks
 
 
 def test_nothing_is_counted_at_first() -> None:

@@ -6,11 +6,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.audience.audiences import DeviceList, PushTable
-from shared.domain.audience.devices import Keys
-from shared.domain.audience.zones import REST, ZoneRules, zone_of
-from shared.domain.jobs.dividing import FoundDevices, find_devices, next_step, pack_keys, unpack_keys
-from shared.domain.jobs.groups import Division, Step
+from shared.audience.rules.audiences import DeviceList, PushTable
+from shared.audience.rules.devices import Keys
+from shared.audience.rules.zones import REST, ZoneRules, zone_of
+from shared.jobs.rules.dividing import FoundDevices, find_devices, next_step, pack_keys, unpack_keys
+from shared.jobs.rules.groups import Division, Step
 
 OFFSETS = ("-0300", "+0000", "+0100")
 RULES = ZoneRules(OFFSETS, 1_924_365_600 * 10**9)

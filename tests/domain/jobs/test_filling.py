@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.errors import Invalid
-from shared.domain.jobs.templates import (
+from shared.core.errors import Invalid
+from shared.jobs.rules.templates import (
     Template,
     Unrenderable,
     check_filled,

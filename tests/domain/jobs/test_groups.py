@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.audience.zones import offsets
-from shared.domain.ids import Idempotency
-from shared.domain.jobs.events import DueMail, EventState
-from shared.domain.jobs.groups import Group, late_zones, make_group, zone_job_id, zone_jobs
-from shared.domain.jobs.jobs import Job, JobStatus
+from shared.audience.rules.zones import offsets
+from shared.core.ids import Idempotency
+from shared.jobs.rules.events import DueMail, EventState
+from shared.jobs.rules.groups import Group, late_zones, make_group, zone_job_id, zone_jobs
+from shared.jobs.rules.jobs import Job, JobStatus
 
 GROUP_ID = "1c9a2f0e-5d3b-4c58-9d53-0f6d2f1f7c11"
 ZONES = [("+0100", 50), ("+0000", 60), ("rest", 60)]

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.audience.audiences import PushTable
-from shared.domain.documents import sources
-from shared.domain.instants import EPOCH
-from shared.domain.jobs import events, jobs
-from shared.domain.jobs.batches import (
+from shared.audience.rules.audiences import PushTable
+from shared.core.documents import sources
+from shared.core.instants import EPOCH
+from shared.jobs.rules import events, jobs
+from shared.jobs.rules.batches import (
     OTHER,
     RECEIPT_ENTRIES,
     RECEIPT_KEY_BYTES,
@@ -21,8 +21,8 @@ from shared.domain.jobs.batches import (
     top,
     verdict,
 )
-from shared.domain.jobs.events import EventState
-from shared.domain.jobs.jobs import (
+from shared.jobs.rules.events import EventState
+from shared.jobs.rules.jobs import (
     PAUSABLE,
     RESUMABLE,
     STARTABLE,
@@ -36,7 +36,7 @@ from shared.domain.jobs.jobs import (
     split_key,
     with_plan,
 )
-from shared.domain.push.records import APNS
+from shared.push.rules.records import APNS
 
 counts = st.dictionaries(st.text(max_size=60), st.integers(1, 10**9), max_size=40)
 receipts = st.builds(

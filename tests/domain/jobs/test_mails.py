@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.audience.zones import REST
-from shared.domain.errors import Invalid
-from shared.domain.jobs.batches import Totals
-from shared.domain.jobs.events import SEND, Event, EventState
-from shared.domain.jobs.jobs import Job, JobStatus
-from shared.domain.jobs.mails import SUBJECTS, Letter, Mailing, MailKind, arrival, letter_id, recipients, write_letter
-from shared.domain.push.records import APNS, GCM
+from shared.audience.rules.zones import REST
+from shared.core.errors import Invalid
+from shared.jobs.rules.batches import Totals
+from shared.jobs.rules.events import SEND, Event, EventState
+from shared.jobs.rules.jobs import Job, JobStatus
+from shared.jobs.rules.mails import SUBJECTS, Letter, Mailing, MailKind, arrival, letter_id, recipients, write_letter
+from shared.push.rules.records import APNS, GCM
 
 START = 1_798_815_600_000_000_000  # Fri, 01 Jan 2027 15:00:00 UTC
 ANA, OPS = "ana@example.com", "ops@example.org"

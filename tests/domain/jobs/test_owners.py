@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.clock.occurrences import read_owner
-from shared.domain.jobs.jobs import (
+from shared.clock.rules.occurrences import read_owner
+from shared.jobs.rules.jobs import (
     BATCH,
     JOB,
     JobStage,

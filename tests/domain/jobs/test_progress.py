@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from shared.domain.jobs.batches import Receipt, Totals
-from shared.domain.jobs.progress import WINDOW, Meter, Progress, Settled
+from shared.jobs.rules.batches import Receipt, Totals
+from shared.jobs.rules.progress import WINDOW, Meter, Progress, Settled
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.instants import ns
-from shared.domain.jobs.events import PAUSE, READ_FILE, RESUME, SEND, Event, EventState
-from shared.domain.jobs.progress import POINTS, RatePoint, SettledAt, pauses_of, rate_chart
+from shared.core.instants import ns
+from shared.jobs.rules.events import PAUSE, READ_FILE, RESUME, SEND, Event, EventState
+from shared.jobs.rules.progress import POINTS, RatePoint, SettledAt, pauses_of, rate_chart
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.jobs.batches import Receipt, Totals
-from shared.domain.jobs.progress import BatchCounts, JobSums, RatePoint
+from shared.jobs.rules.batches import Receipt, Totals
+from shared.jobs.rules.progress import BatchCounts, JobSums, RatePoint
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.errors import Invalid
-from shared.domain.jobs.templates import (
+from shared.core.errors import Invalid
+from shared.jobs.rules.templates import (
     COPIES_BYTES,
     Repeated,
     check_copies,

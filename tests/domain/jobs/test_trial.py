@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shared.domain.jobs.templates import Template, Trial, try_template
+from shared.jobs.rules.templates import Template, Trial, try_template
 
 
 def tried(body: Any, context: dict[str, Any] | None = None, *, most: int = 1_000, **fields: Any) -> Trial:

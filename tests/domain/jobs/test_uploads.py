@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from shared.domain.errors import Conflict, Invalid
-from shared.domain.instants import EPOCH
-from shared.domain.jobs.uploads import (
+from shared.core.errors import Conflict, Invalid
+from shared.core.instants import EPOCH
+from shared.jobs.rules.uploads import (
     MAX_BYTES,
     MAX_PART_BYTES,
     MAX_PARTS,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.messages.clocks import LOOKS, MOVED_US, Look, bound, keep_looks, was_moved
+from shared.messages.rules.clocks import LOOKS, MOVED_US, Look, bound, keep_looks, was_moved
 
 SECOND = 1_000_000
 TRIPS = st.tuples(st.integers(0, 30_000), st.integers(0, 30_000))

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.jobs.templates import Template
-from shared.domain.messages.contents import content_flaw, ends_of_groups, find_flaws
-from shared.domain.messages.credentials import Credential
-from shared.domain.messages.rendering import MAX_BODY_CHARACTERS, MessageTexts
+from shared.jobs.rules.templates import Template
+from shared.messages.rules.contents import content_flaw, ends_of_groups, find_flaws
+from shared.messages.rules.credentials import Credential
+from shared.messages.rules.rendering import MAX_BODY_CHARACTERS, MessageTexts
 
 MOST, CHARACTERS = 200, 256 * 1024
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.errors import Conflict, Invalid
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.credentials import (
+from shared.core.errors import Conflict, Invalid
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.credentials import (
     CREDENTIAL_TRANSITIONS,
     Credential,
     CredentialStatus,

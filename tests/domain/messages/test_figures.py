@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.instants import ns
-from shared.domain.jobs.jobs import Job, JobStatus, Plan
-from shared.domain.messages.jobs import Ahead, Forecast, MessageCounts, counted_states, forecast, moves_on, share_of
+from shared.core.instants import ns
+from shared.jobs.rules.jobs import Job, JobStatus, Plan
+from shared.messages.rules.jobs import Ahead, Forecast, MessageCounts, counted_states, forecast, moves_on, share_of
 from tests.store.made import a_job
 
 NOW = datetime(2026, 12, 24, 14, tzinfo=UTC)

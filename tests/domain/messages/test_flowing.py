@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.instants import ms
-from shared.domain.messages.credentials import (
+from shared.core.instants import ms
+from shared.messages.rules.credentials import (
     CredentialQueue,
     CredentialStatus,
     SendOrder,
@@ -16,8 +16,8 @@ from shared.domain.messages.credentials import (
     queue_of,
     standing_at,
 )
-from shared.domain.messages.pacing import Limit, Pace
-from shared.domain.messages.places import AccountPlace
+from shared.messages.rules.pacing import Limit, Pace
+from shared.messages.rules.places import AccountPlace
 
 NOW = datetime(2026, 12, 24, 18, tzinfo=UTC)
 NOW_US = ms(NOW) * 1_000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.domain.messages.jobs import Bounces, Halt, count_bounces, is_to_be_held
+from shared.messages.rules.jobs import Bounces, Halt, count_bounces, is_to_be_held
 
 TENTH = Halt(share=0.1, minimum=10)
 

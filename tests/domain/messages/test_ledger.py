@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.messages.answers import (
+from shared.messages.rules.answers import (
     Answer,
     CallAccepted,
     CallRefused,
@@ -19,8 +19,8 @@ from shared.domain.messages.answers import (
     NotNow,
     Reason,
 )
-from shared.domain.messages.jobs import Repeating
-from shared.domain.messages.ledger import (
+from shared.messages.rules.jobs import Repeating
+from shared.messages.rules.ledger import (
     EARLIER_ATTEMPTS,
     RANKS,
     TOO_FAST_OF_AN_ATTEMPT,

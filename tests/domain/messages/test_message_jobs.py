@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.errors import Invalid
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.jobs import Halt, MessageOptions, check_options, default_column, default_halt
+from shared.core.errors import Invalid
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.jobs import Halt, MessageOptions, check_options, default_column, default_halt
 
 USUAL = MessageOptions(channel=Channel.SMS, recipient_column="recipient")
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.messages.clocks import adopt, is_of_another_clock
-from shared.domain.messages.pacing import (
+from shared.messages.rules.clocks import adopt, is_of_another_clock
+from shared.messages.rules.pacing import (
     BEHIND_US,
     FARTHEST_US,
     Grant,

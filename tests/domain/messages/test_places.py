@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.messages.places import (
+from shared.messages.rules.places import (
     FIRST_IN_LINE,
     AccountPlace,
     Places,

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.audience.columns import strip_unseen
-from shared.domain.audience.csv_cuts import Cutter
-from shared.domain.audience.csv_rows import RowReader
-from shared.domain.audience.repeats import Repeats, hashes_of
-from shared.domain.errors import Invalid
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.recipients import (
+from shared.audience.rules.columns import strip_unseen
+from shared.audience.rules.csv_cuts import Cutter
+from shared.audience.rules.csv_rows import RowReader
+from shared.audience.rules.repeats import Repeats, hashes_of
+from shared.core.errors import Invalid
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.recipients import (
     Malformed,
     address_reader,
     check_region,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shared.domain.errors import Invalid
-from shared.domain.jobs.templates import Template
-from shared.domain.messages.rendering import Body, CompiledBody, MessageTexts, decode_column
+from shared.core.errors import Invalid
+from shared.jobs.rules.templates import Template
+from shared.messages.rules.rendering import Body, CompiledBody, MessageTexts, decode_column
 
 MAIL = {"subject": "Hi {{name}}", "text": "{{name}}: {{code}}", "html": "<p title='{{name}}'>{{ CODE }}</p>"}
 LINE_END = re.compile(r"[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.messages.places import Share, join
+from shared.messages.rules.places import Share, join
 
 
 @given(st.lists(st.integers(1, 100), min_size=2, max_size=6), st.integers(20, 1_000))

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.errors import Invalid
-from shared.domain.messages.answers import Channel, Reason
-from shared.domain.messages.suppressions import (
+from shared.core.errors import Invalid
+from shared.messages.rules.answers import Channel, Reason
+from shared.messages.rules.suppressions import (
     EVERYTHING,
     Suppression,
     SuppressionCause,

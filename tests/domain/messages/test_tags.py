@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.audience.columns import column_name
-from shared.domain.errors import Invalid
-from shared.domain.messages.rendering import (
+from shared.audience.rules.columns import column_name
+from shared.core.errors import Invalid
+from shared.messages.rules.rendering import (
     UNSUBSCRIBE_URL,
     check_filled_tags,
     find_tag,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.recipients import read_address
-from shared.domain.messages.suppressions import Listing, UnsubscribeTokens, listing_of
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.recipients import read_address
+from shared.messages.rules.suppressions import Listing, UnsubscribeTokens, listing_of
 
 OLD, NEW, FOREIGN = b"the old key", b"the new key", b"somebody else's"
 ANN = listing_of("app-1", Channel.MAIL, "ann@example.com", "news")

@@ -6,12 +6,12 @@ from datetime import datetime
 from hashlib import shake_128
 from zlib import crc32
 
-from shared.domain.audience.devices import Device
-from shared.domain.instants import ns
-from shared.domain.jobs.jobs import Job
-from shared.domain.jobs.templates import Template, filled_body
-from shared.domain.push import choices
-from shared.domain.push.records import Push, RecordRules, frame, is_dry_run
+from shared.audience.rules.devices import Device
+from shared.core.instants import ns
+from shared.jobs.rules.jobs import Job
+from shared.jobs.rules.templates import Template, filled_body
+from shared.push.rules import choices
+from shared.push.rules.records import Push, RecordRules, frame, is_dry_run
 
 MASK = 0xFFFF_FFFF_FFFF_FFFF
 ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.audience.devices import Devices
-from shared.domain.push.choices import fake_tokens
-from shared.domain.push.records import APNS, SERVICES
-from shared.domain.push.rendering import escape_texts, message_ids
+from shared.audience.rules.devices import Devices
+from shared.push.rules.choices import fake_tokens
+from shared.push.rules.records import APNS, SERVICES
+from shared.push.rules.rendering import escape_texts, message_ids
 
 KEY = 0x0123456789ABCDEF
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.push.choices import held_out
+from shared.push.rules.choices import held_out
 
 USERS = st.sets(st.text(min_size=1, max_size=5), max_size=60)
 HUNDREDTHS = st.integers(1, 99)

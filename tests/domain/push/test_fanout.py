@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.audience.devices import Device, Devices
-from shared.domain.push import choices
+from shared.audience.rules.devices import Device, Devices
+from shared.push.rules import choices
 from tests.domain.push import careful
 
 JOB = "1c9a2f0e-5d3b-4c58-9d53-0f6d2f1f7c11"

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shared.domain.documents import Position
-from shared.domain.errors import Unavailable
-from shared.domain.push import feedback
-from shared.domain.push.feedback import CountedPush, Fold, Skip, Skipped, admit_outcomes, by_job, read
+from shared.core.documents import Position
+from shared.core.errors import Unavailable
+from shared.push.rules import feedback
+from shared.push.rules.feedback import CountedPush, Fold, Skip, Skipped, admit_outcomes, by_job, read
 
 JOB = str(uuid.uuid4())
 METADATA = {"jobId": JOB, "muid": "m", "pushTime": 1764000000, "templateName": "like_2", "game": "mygame"}

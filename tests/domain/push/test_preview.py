@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.audience.audiences import TEXTS, Counted
-from shared.domain.audience.devices import Devices
-from shared.domain.audience.zones import REST, ZoneRules, offsets, zone_starts, zones
-from shared.domain.errors import Invalid
-from shared.domain.jobs.groups import Notice, of_push
-from shared.domain.jobs.jobs import Job, Plan
-from shared.domain.jobs.templates import Template, valueless_tags
-from shared.domain.push import preview
-from shared.domain.push import preview as notices
-from shared.domain.push.preview import Sample
-from shared.domain.push.records import APNS, GCM, RecordRules
-from shared.domain.push.rendering import Renderer
+from shared.audience.rules.audiences import TEXTS, Counted
+from shared.audience.rules.devices import Devices
+from shared.audience.rules.zones import REST, ZoneRules, offsets, zone_starts, zones
+from shared.core.errors import Invalid
+from shared.jobs.rules.groups import Notice, of_push
+from shared.jobs.rules.jobs import Job, Plan
+from shared.jobs.rules.templates import Template, valueless_tags
+from shared.push.rules import preview
+from shared.push.rules import preview as notices
+from shared.push.rules.preview import Sample
+from shared.push.rules.records import APNS, GCM, RecordRules
+from shared.push.rules.rendering import Renderer
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NOW_NS = int(NOW.timestamp()) * 1_000_000_000

@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from services.api.jobs.job_body import JobBody, check
-from shared.domain.audience.audiences import table_name
-from shared.domain.audience.devices import Devices
-from shared.domain.errors import Invalid
-from shared.domain.push.records import SERVICES, topic_name
-from shared.domain.push.rendering import Renderer
+from shared.audience.rules.audiences import table_name
+from shared.audience.rules.devices import Devices
+from shared.core.errors import Invalid
+from shared.push.rules.records import SERVICES, topic_name
+from shared.push.rules.rendering import Renderer
 from tests.domain.push.test_rendering import NOW, a_job
 
 PAGE = Path(__file__).parents[3] / "docs" / "adding-a-push-service.md"

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.domain.jobs.jobs import Job
-from shared.domain.push.records import (
+from shared.jobs.rules.jobs import Job
+from shared.push.rules.records import (
     APNS,
     GCM,
     SERVICES,

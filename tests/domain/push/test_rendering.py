@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.audience.devices import Device, Devices
-from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.jobs import Job, Plan
-from shared.domain.jobs.templates import Template, Unrenderable, filled_body
-from shared.domain.push.records import APNS, SERVICES, RecordRules, fitting_records, largest_record_bytes
-from shared.domain.push.rendering import Renderer
+from shared.audience.rules.devices import Device, Devices
+from shared.jobs.rules.batches import Receipt
+from shared.jobs.rules.jobs import Job, Plan
+from shared.jobs.rules.templates import Template, Unrenderable, filled_body
+from shared.push.rules.records import APNS, SERVICES, RecordRules, fitting_records, largest_record_bytes
+from shared.push.rules.rendering import Renderer
 from tests.domain.push import careful
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 654321, tzinfo=UTC)

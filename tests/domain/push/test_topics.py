@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.errors import Invalid
-from shared.domain.push.records import SERVICES, topic_name, topic_pattern
+from shared.core.errors import Invalid
+from shared.push.rules.records import SERVICES, topic_name, topic_pattern
 
 TEMPLATE = "push-%s_%s-massive"
 names = st.from_regex(r"[A-Za-z0-9_-]{1,50}", fullmatch=True)

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from shared.domain.bus.cutting import BacklogLimits, CutRules, cut
-from shared.domain.bus.deliveries import Cursor, DeathReason
-from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus
-from shared.domain.bus.wake_ups import Wake, queue_owner
-from shared.flow.bus.upkeep import BacklogUpkeep
-from shared.flow.time import DatabaseTime
+from shared.bus.rules.cutting import BacklogLimits, CutRules, cut
+from shared.bus.rules.deliveries import Cursor, DeathReason
+from shared.bus.rules.subscriptions import EventSubscription, SubscriptionStatus
+from shared.bus.rules.wake_ups import Wake, queue_owner
+from shared.bus.store_cuts import CursorCut
+from shared.bus.store_log import chunk_document
+from shared.bus.store_wake_ups import wake_up_id
+from shared.bus.upkeep import BacklogUpkeep
+from shared.drivers.mongo.transactions import OwnSession
 from shared.runtime.metrics import BUS_EVENTS_LOST
 from shared.store import Store
-from shared.store.bus.cuts import CursorCut
-from shared.store.bus.log import chunk_document
-from shared.store.bus.wake_ups import wake_up_id
-from shared.store.transactions import OwnSession
+from shared.time import DatabaseTime
 from tests.flow.bus.test_retention import Later
 from tests.store.bus.made_subscriptions import NOON, add, change, chunk
 

@@ -5,11 +5,11 @@ import itertools
 
 import pytest
 
-from shared.domain.bus.cutting import CutRules, cut
-from shared.flow.bus.upkeep import ChunkUpkeep
+from shared.bus import store_queues as queues
+from shared.bus.rules.cutting import CutRules, cut
+from shared.bus.store_cuts import CursorCut
+from shared.bus.upkeep import ChunkUpkeep
 from shared.store import Store
-from shared.store.bus import queues
-from shared.store.bus.cuts import CursorCut
 from tests.flow.bus.test_backlogs import bring, cursor_of, uncut
 from tests.services.feedback.fanning_out import collected_offsets
 from tests.store.bus.made_subscriptions import add

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from shared.broker.memory import MemoryBroker
-from shared.domain.bus.deliveries import BusDeadLetter, DeathReason
-from shared.domain.bus.subscriptions import EventSubscription
-from shared.domain.bus.wake_ups import Wake
-from shared.flow.bus.deliveries import BusDeadLetterFlow
-from shared.flow.bus.replays import BusReplayFlow
-from shared.flow.bus.subscriptions import Subscribing, SubscriptionQuotas
-from shared.flow.bus.waking import Waker
-from shared.flow.time import DatabaseTime
-from shared.secrets import KeyRing
+from shared.bus.deliveries import BusDeadLetterFlow
+from shared.bus.replays import BusReplayFlow
+from shared.bus.rules.deliveries import BusDeadLetter, DeathReason
+from shared.bus.rules.subscriptions import EventSubscription
+from shared.bus.rules.wake_ups import Wake
+from shared.bus.store_deliveries import letter_codec
+from shared.bus.subscriptions import Subscribing, SubscriptionQuotas
+from shared.bus.waking import Waker
+from shared.drivers.kafka.local import LocalStream
+from shared.drivers.rabbitmq.memory import MemoryBroker
+from shared.drivers.secrets import KeyRing
 from shared.store import Store
-from shared.store.bus.deliveries import letter_codec
-from shared.stream.local import LocalStream
+from shared.time import DatabaseTime
 from tests.store.bus.made_subscriptions import NOON, add, no_log
 
 pytestmark = pytest.mark.native

@@ -6,14 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from shared.domain.bus.replays import Replay, ReplayState, replay_id
-from shared.domain.bus.subscriptions import SubscriptionStatus
-from shared.domain.bus.wake_ups import Wake
-from shared.flow.bus.standing import QueueGauges, QueueStandings
+from shared.bus.rules.replays import Replay, ReplayState, replay_id
+from shared.bus.rules.subscriptions import SubscriptionStatus
+from shared.bus.rules.wake_ups import Wake
+from shared.bus.standing import QueueGauges, QueueStandings
+from shared.bus.store_log import LogPosition
+from shared.drivers.mongo.transactions import OwnSession
 from shared.runtime.metrics import REGISTRY
 from shared.store import Store
-from shared.store.bus.log import LogPosition
-from shared.store.transactions import OwnSession
 from tests.store.bus.made_subscriptions import NOON, add, change, chunk, flush_of, version
 
 pytestmark = pytest.mark.native

@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus
-from shared.domain.errors import Unavailable
-from shared.domain.jobs.mails import Mailing
-from shared.flow.bus.outbox import NoticeMails
-from shared.flow.bus.upkeep import BusRetention
+from shared.bus.outbox import NoticeMails
+from shared.bus.rules.subscriptions import EventSubscription, SubscriptionStatus
+from shared.bus.upkeep import BusRetention
+from shared.core.errors import Unavailable
+from shared.jobs.rules.mails import Mailing
 from shared.runtime.bus_settings import BusSettings
 from shared.store import Store
 from tests.flow.bus.test_retention import Later

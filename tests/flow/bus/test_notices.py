@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.domain.bus.cutting import BacklogLimits
-from shared.domain.bus.events import NOTICES, NOTIFIER, BusEvent
-from shared.domain.bus.subscriptions import SubscriptionStatus
-from shared.domain.errors import Unavailable
-from shared.flow.bus.outbox import NoticeTeller
+from shared.bus.outbox import NoticeTeller
+from shared.bus.rules.cutting import BacklogLimits
+from shared.bus.rules.events import NOTICES, NOTIFIER, BusEvent
+from shared.bus.rules.subscriptions import SubscriptionStatus
+from shared.core.errors import Unavailable
+from shared.drivers.kafka import Stream
+from shared.drivers.kafka.local import LocalStream
 from shared.store import Store
-from shared.stream import Stream
-from shared.stream.local import LocalStream
 from tests.flow.bus.test_backlogs import YEARS, bring, keep_within
 from tests.flow.bus.test_publish import publisher_of, read
 from tests.flow.bus.test_retention import Later

@@ -10,30 +10,30 @@ import pytest
 from msgspec.structs import replace
 from pymongo.asynchronous.collection import AsyncCollection
 
-from shared.domain.accounts.apps import Role
-from shared.domain.accounts.callers import Token, TokenScope, User
-from shared.domain.bus.cutting import BacklogLimits
-from shared.domain.bus.events import EVERYBODY, BusEvent
-from shared.domain.bus.notices import NoticeKind
-from shared.domain.bus.subscriptions import SubscriptionStatus
-from shared.domain.clock.callbacks import Undeliverable
-from shared.domain.clock.schedules import RetryPolicy
-from shared.domain.documents import JOBS_TOPIC, MESSAGES_TOPIC, SCHEDULES_TOPIC
-from shared.domain.errors import Unavailable
-from shared.domain.jobs.batches import Totals
-from shared.domain.jobs.events import COMPLETE, STOP_ACT, TRIP, Milestone, stop_of
-from shared.domain.jobs.jobs import STOPPABLE, JobStatus
-from shared.domain.messages.answers import CallAccepted
-from shared.domain.messages.ledger import Message, MessageState, News, answer, hear, write_ahead
-from shared.flow.bus.outbox import OutboxPublisher
-from shared.flow.bus.upkeep import BacklogUpkeep
-from shared.flow.clock.settlement import Attempt, Settlement
-from shared.flow.console.audit import SystemRecords
-from shared.flow.time import DatabaseTime
+from shared.accounts.rules.apps import Role
+from shared.accounts.rules.callers import Token, TokenScope, User
+from shared.bus.outbox import OutboxPublisher
+from shared.bus.rules.cutting import BacklogLimits
+from shared.bus.rules.events import EVERYBODY, BusEvent
+from shared.bus.rules.notices import NoticeKind
+from shared.bus.rules.subscriptions import SubscriptionStatus
+from shared.bus.upkeep import BacklogUpkeep
+from shared.clock.rules.callbacks import Undeliverable
+from shared.clock.rules.schedules import RetryPolicy
+from shared.clock.settlement import Attempt, Settlement
+from shared.console.audit import SystemRecords
+from shared.core.documents import JOBS_TOPIC, MESSAGES_TOPIC, SCHEDULES_TOPIC
+from shared.core.errors import Unavailable
+from shared.drivers.kafka import Stream
+from shared.drivers.kafka.local import LocalStream
+from shared.jobs.rules.batches import Totals
+from shared.jobs.rules.events import COMPLETE, STOP_ACT, TRIP, Milestone, stop_of
+from shared.jobs.rules.jobs import STOPPABLE, JobStatus
+from shared.messages.rules.answers import CallAccepted
+from shared.messages.rules.ledger import Message, MessageState, News, answer, hear, write_ahead
+from shared.messages.store_ledger import EntryChange, WriteResult
 from shared.store import Store
-from shared.store.messages.ledger import EntryChange, WriteResult
-from shared.stream import Stream
-from shared.stream.local import LocalStream
+from shared.time import DatabaseTime
 from tests.flow.bus.test_notices import LOG, OffLog, facts_of, told
 from tests.flow.bus.test_publish import publisher_of
 from tests.flow.bus.test_retention import Later

@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.domain.bus.events import BusEvent, EventDraft, read_event
-from shared.domain.errors import Forbidden, Unavailable
-from shared.domain.instants import ms
-from shared.flow.bus.topics import EventPublisher, TopicFlow
-from shared.flow.time import DatabaseTime
+from shared.bus.rules.events import BusEvent, EventDraft, read_event
+from shared.bus.topics import EventPublisher, TopicFlow
+from shared.core.errors import Forbidden, Unavailable
+from shared.core.instants import ms
+from shared.drivers.kafka import LateRecords, Stream
 from shared.runtime.bus_settings import BusSettings
 from shared.store import Store
-from shared.stream import LateRecords, Stream
+from shared.time import DatabaseTime
 from tests.store.bus.made_subscriptions import no_log
 from tests.waiting import until
 

@@ -5,17 +5,17 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from shared.domain.bus.deliveries import DeliveryStatus, EventDelivery
-from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus
-from shared.flow.bus import upkeep
-from shared.flow.bus.upkeep import BusRetention
-from shared.flow.time import DatabaseTime
+from shared.bus import store_queues as queues
+from shared.bus import upkeep
+from shared.bus.rules.deliveries import DeliveryStatus, EventDelivery
+from shared.bus.rules.subscriptions import EventSubscription, SubscriptionStatus
+from shared.bus.store_cuts import delivery_codec
+from shared.bus.store_log import LogPosition
+from shared.bus.upkeep import BusRetention
+from shared.drivers.mongo.transactions import OwnSession
 from shared.runtime.bus_settings import BusSettings
 from shared.store import Store
-from shared.store.bus import queues
-from shared.store.bus.cuts import delivery_codec
-from shared.store.bus.log import LogPosition
-from shared.store.transactions import OwnSession
+from shared.time import DatabaseTime
 from tests.store.bus.made_subscriptions import NOON, add, change, chunk, flush_of, version
 
 pytestmark = pytest.mark.native

@@ -8,23 +8,23 @@ import pytest
 from msgspec import UNSET, to_builtins
 from msgspec.structs import replace
 
-from shared.domain.bus.filters import Comparison, DataCondition, EventFilter
-from shared.domain.bus.health import ReceiverHealth
-from shared.domain.bus.subscriptions import (
+from shared.bus.rules.filters import Comparison, DataCondition, EventFilter
+from shared.bus.rules.health import ReceiverHealth
+from shared.bus.rules.subscriptions import (
     EventForm,
     EventSubscription,
     SubscriptionStatus,
     SubscriptionWish,
     subscription_of,
 )
-from shared.domain.bus.wake_ups import FAR_AHEAD, queue_owner
-from shared.domain.errors import Conflict, Forbidden, Invalid, NotFound
-from shared.flow.bus.subscriptions import Subscribing, SubscriptionQuotas, open_secrets
-from shared.flow.time import DatabaseTime
-from shared.secrets import KeyRing, fresh_key
+from shared.bus.rules.wake_ups import FAR_AHEAD, queue_owner
+from shared.bus.store_subscriptions import UnreadableSubscriptions
+from shared.bus.subscriptions import Subscribing, SubscriptionQuotas, open_secrets
+from shared.core.errors import Conflict, Forbidden, Invalid, NotFound
+from shared.drivers.mongo.documents import BSON_TYPES
+from shared.drivers.secrets import KeyRing, fresh_key
 from shared.store import Store
-from shared.store.bus.subscriptions import UnreadableSubscriptions
-from shared.store.documents import BSON_TYPES
+from shared.time import DatabaseTime
 from tests.store.bus.made_subscriptions import NOON, no_log, version
 
 pytestmark = pytest.mark.native

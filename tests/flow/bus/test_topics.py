@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from shared.domain.bus.events import NOTICES, NOTIFIER
-from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus
-from shared.domain.documents import JOBS_TOPIC
-from shared.domain.errors import Conflict, Forbidden, NotFound
-from shared.flow.bus.topics import TopicFlow
-from shared.flow.time import DatabaseTime
+from shared.bus.rules.events import NOTICES, NOTIFIER
+from shared.bus.rules.subscriptions import EventSubscription, SubscriptionStatus
+from shared.bus.topics import TopicFlow
+from shared.core.documents import JOBS_TOPIC
+from shared.core.errors import Conflict, Forbidden, NotFound
 from shared.store import Store
+from shared.time import DatabaseTime
 from tests.store.bus.made_subscriptions import add, change, flush_of, no_log, version
 
 pytestmark = pytest.mark.native

@@ -6,14 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from shared.broker.memory import MemoryBroker
-from shared.domain.bus.subscriptions import EventSubscription
-from shared.domain.bus.wake_ups import DELIVER_QUEUE, SLOW_QUEUE, Wake, WakeStage, WakeUp, queue_owner
-from shared.domain.clock.occurrences import Occurrence
-from shared.flow.bus.waking import _TOGETHER_SECONDS, Waker, _ring_at
-from shared.flow.time import DatabaseTime
+from shared.bus.rules.subscriptions import EventSubscription
+from shared.bus.rules.wake_ups import DELIVER_QUEUE, SLOW_QUEUE, Wake, WakeStage, WakeUp, queue_owner
+from shared.bus.waking import _TOGETHER_SECONDS, Waker, _ring_at
+from shared.clock.rules.occurrences import Occurrence
+from shared.clock.store_occurrences import fresh_token
+from shared.drivers.rabbitmq.memory import MemoryBroker
 from shared.store import Store
-from shared.store.clock.occurrences import fresh_token
+from shared.time import DatabaseTime
 from tests.store.bus.made_subscriptions import add
 from tests.waiting import until
 

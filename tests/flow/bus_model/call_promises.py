@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from shared.domain.bus.deliveries import DeliveryStatus
-from shared.domain.bus.subscriptions import SubscriptionStatus
-from shared.store.documents import Document
+from shared.bus.rules.deliveries import DeliveryStatus
+from shared.bus.rules.subscriptions import SubscriptionStatus
+from shared.drivers.mongo.documents import Document
 from tests.flow.bus_model.promise import Promise
 from tests.flow.bus_model.receivers import ReceiverCall, ReceiverCalls
 from tests.flow.bus_model.weather import BusWeather

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 
-from shared.domain.clock.callbacks import Outcome, TopicMessage, Undeliverable
-from shared.domain.documents import LogRange
-from shared.stream import NO_TOPICS, LateRecords, TopicSpec, check_keys
-from shared.stream.reading import Chunk, Positions
+from shared.clock.rules.callbacks import Outcome, TopicMessage, Undeliverable
+from shared.core.documents import LogRange
+from shared.drivers.kafka import NO_TOPICS, LateRecords, TopicSpec, check_keys
+from shared.drivers.kafka.reading import Chunk, Positions
 from tests.flow.simulated.steps import Gate
 
 PARTITIONS = 2
@@ -98,7 +98,7 @@ class EventLogStream:
 
 
 class EventReader:
-    """See `shared.stream.Reader`. It reads at most three records of a partition at a time."""
+    """See `shared.drivers.kafka.Reader`. It reads at most three records of a partition at a time."""
 
     def __init__(self, stream: EventLogStream, positions: Positions) -> None:
         self.assigned: set[str] = set()

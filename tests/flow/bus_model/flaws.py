@@ -10,19 +10,19 @@ from msgspec.structs import replace
 
 from services.feedback.fan_out import FanOut
 from services.worker.bus.queue_run import QueueCalls
-from shared.domain.bus.cutting import ChunkHead, QueueCut
-from shared.domain.bus.deliveries import Cursor
-from shared.domain.bus.subscriptions import EventSubscription
-from shared.domain.bus.wake_ups import FAR_AHEAD, Rest, TakenWakeUp, Wake, WakeStage
-from shared.domain.clock.occurrences import Occurrence
-from shared.domain.errors import Unavailable
-from shared.flow.bus.flushing import LogFlusher, UnwokenUpkeep
+from shared.bus.flushing import LogFlusher, UnwokenUpkeep
+from shared.bus.rules.cutting import ChunkHead, QueueCut
+from shared.bus.rules.deliveries import Cursor
+from shared.bus.rules.subscriptions import EventSubscription
+from shared.bus.rules.wake_ups import FAR_AHEAD, Rest, TakenWakeUp, Wake, WakeStage
+from shared.bus.store_cuts import BusCuts, cursor_codec, delivery_codec
+from shared.bus.store_log import BusFlush, BusFlushes, FlushResult, _document
+from shared.bus.store_topics import read_registry
+from shared.bus.store_wake_ups import HandedWakeUp, WakeUps, wake_up_id
+from shared.clock.rules.occurrences import Occurrence
+from shared.core.errors import Unavailable
+from shared.drivers.kafka.reading import Reader
 from shared.runtime.loops import Swept
-from shared.store.bus.cuts import BusCuts, cursor_codec, delivery_codec
-from shared.store.bus.log import BusFlush, BusFlushes, FlushResult, _document
-from shared.store.bus.topics import read_registry
-from shared.store.bus.wake_ups import HandedWakeUp, WakeUps, wake_up_id
-from shared.stream.reading import Reader
 
 _flush = BusFlushes.flush
 _read_heads = BusCuts.read_heads

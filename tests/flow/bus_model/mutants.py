@@ -6,15 +6,15 @@ are gone ("cut without cursor" takes all three away). A settlement that does not
 
 from services.feedback.fan_out import FanOut
 from services.worker.bus.queue_run import QueueCalls
-from shared.domain.bus import cutting
-from shared.domain.bus.deliveries import CallResult
-from shared.domain.bus.subscriptions import OPEN_DELIVERIES, EventSubscription, SubscriptionStatus
-from shared.flow.bus import subscriptions
-from shared.flow.bus.flushing import LogFlusher, UnwokenUpkeep
-from shared.store.bus import cuts
-from shared.store.bus.cuts import BusCuts
-from shared.store.bus.log import BusFlushes
-from shared.store.bus.wake_ups import WakeUps
+from shared.bus import store_cuts as cuts
+from shared.bus import subscriptions
+from shared.bus.flushing import LogFlusher, UnwokenUpkeep
+from shared.bus.rules import cutting
+from shared.bus.rules.deliveries import CallResult
+from shared.bus.rules.subscriptions import OPEN_DELIVERIES, EventSubscription, SubscriptionStatus
+from shared.bus.store_cuts import BusCuts
+from shared.bus.store_log import BusFlushes
+from shared.bus.store_wake_ups import WakeUps
 from tests.flow.bus_model import flaws
 from tests.flow.bus_model.promise import Promise
 from tests.flow.bus_model.weather import BusWeather

@@ -10,13 +10,13 @@ from services.wiring.rooms import BusRoom, Rooms
 from services.wiring.servers import Servers
 from services.wiring.workers import bus_stages
 from services.worker.service import Workers
-from shared.broker.memory import MemoryBroker
-from shared.flow.time import DatabaseTime
+from shared.drivers.rabbitmq.memory import MemoryBroker
+from shared.drivers.secrets import KeyRing
 from shared.providers.mail import Mail
 from shared.runtime.bus_settings import BusSettings
 from shared.runtime.lifecycle import Component
 from shared.runtime.settings import SchedulerSettings, Settings
-from shared.secrets import KeyRing
+from shared.time import DatabaseTime
 from tests.flow.bus_model.event_log import PARTITIONS, EventLog, EventLogStream
 from tests.flow.bus_model.receivers import CALL_SECONDS, ModelOutgoing, ReceiverCalls
 from tests.flow.push_model.processes import ModelClock

@@ -8,11 +8,11 @@ from typing import Any
 
 import structlog
 
-from shared.domain.bus.deliveries import DeliveryStatus
-from shared.domain.bus.events import read_event
-from shared.domain.bus.subscriptions import COLLECTING, SubscriptionStatus, subscription_of
-from shared.domain.errors import CarillonError
-from shared.store.documents import Document
+from shared.bus.rules.deliveries import DeliveryStatus
+from shared.bus.rules.events import read_event
+from shared.bus.rules.subscriptions import COLLECTING, SubscriptionStatus, subscription_of
+from shared.core.errors import CarillonError
+from shared.drivers.mongo.documents import Document
 from tests.flow.bus_model.call_promises import CallPromises
 from tests.flow.bus_model.processes import BusServers
 from tests.flow.bus_model.promise import Promise

@@ -6,7 +6,7 @@ from random import Random
 
 from msgspec import Struct
 
-from shared.outgoing import Answer, Call, PostedAnswer, Posting, Unreachable
+from shared.drivers.http import Answer, Call, PostedAnswer, Posting, Unreachable
 from tests.flow.simulated.steps import Gate
 
 CALL_SECONDS = 6.0

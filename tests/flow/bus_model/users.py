@@ -7,9 +7,9 @@ from random import Random
 from msgspec import UNSET
 
 from services.wiring.rooms import BusRoom
-from shared.domain.bus.events import EventDraft
-from shared.domain.bus.subscriptions import SubscriptionWish
-from shared.domain.errors import CarillonError, Unavailable
+from shared.bus.rules.events import EventDraft
+from shared.bus.rules.subscriptions import SubscriptionWish
+from shared.core.errors import CarillonError, Unavailable
 
 NAMESPACE = "shop"
 TOPICS = ("orders", "people")

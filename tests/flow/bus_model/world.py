@@ -1,8 +1,8 @@
 """The world of one seed: publishers, subscriptions, processes and trouble, until everything is delivered."""
 
-from shared.domain.bus.subscriptions import SubscriptionStatus
-from shared.flow.bus.subscriptions import Subscribing, SubscriptionQuotas
-from shared.secrets import KeyRing
+from shared.bus.rules.subscriptions import SubscriptionStatus
+from shared.bus.subscriptions import Subscribing, SubscriptionQuotas
+from shared.drivers.secrets import KeyRing
 from tests.flow.bus_model import users
 from tests.flow.bus_model.processes import BusServers, bus, components
 from tests.flow.bus_model.promise import Promise

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.domain.clock.schedules import Definition
-from shared.flow.clock.schedules import ScheduleFlow
-from shared.flow.clock.settlement import Attempt, Settlement
-from shared.flow.time import DatabaseTime
+from shared.clock.rules.schedules import Definition
+from shared.clock.schedules import ScheduleFlow
+from shared.clock.settlement import Attempt, Settlement
+from shared.clock.store_occurrences import Visible, fresh_token
 from shared.store import Store
-from shared.store.clock.occurrences import Visible, fresh_token
+from shared.time import DatabaseTime
 from tests.commands import Commands, count_commands
 from tests.flow.made import AHEAD, CALLBACK, HOUR, accepted, check_whole, wanted
 

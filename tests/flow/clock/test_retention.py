@@ -5,13 +5,13 @@ from datetime import datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.clock.occurrences import DeadLetter
-from shared.domain.clock.schedules import ScheduleState, occurrences
-from shared.flow.clock.schedules import ScheduleFlow
-from shared.flow.clock.settlement import Retention
-from shared.flow.time import DatabaseTime
+from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.schedules import ScheduleState, occurrences
+from shared.clock.schedules import ScheduleFlow
+from shared.clock.settlement import Retention
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
+from shared.time import DatabaseTime
 from tests.flow.made import LIST, past_schedule, pending, stored
 
 pytestmark = pytest.mark.native

@@ -5,15 +5,15 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.accounts.callers import Revocation, RevokedKind, Token, User, token_namespace, user_namespace
-from shared.domain.clock.occurrences import OccurrenceKind
-from shared.domain.clock.schedules import COMMITTED_WITHIN, ScheduleState, schedule_id
-from shared.flow.clock import revocations
-from shared.flow.clock.revocations import RevocationFlow
-from shared.flow.clock.schedules import ScheduleFlow, Wanted
-from shared.flow.time import DatabaseTime
+from shared.accounts.rules.callers import Revocation, RevokedKind, Token, User, token_namespace, user_namespace
+from shared.clock import revocations
+from shared.clock.revocations import RevocationFlow
+from shared.clock.rules.occurrences import OccurrenceKind
+from shared.clock.rules.schedules import COMMITTED_WITHIN, ScheduleState, schedule_id
+from shared.clock.schedules import ScheduleFlow, Wanted
 from shared.runtime.faults import FaultInjected, arm
 from shared.store import Store
+from shared.time import DatabaseTime
 from tests.flow.made import HOURLY, LIST, accepted
 
 pytestmark = pytest.mark.native

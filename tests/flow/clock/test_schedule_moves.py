@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.clock.occurrences import HELD_BACK, DeadLetter, OccurrenceKind
-from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, spread
-from shared.domain.errors import Conflict
-from shared.flow.clock.schedules import Accepted, Retried, ScheduleFlow
+from shared.clock.rules.occurrences import HELD_BACK, DeadLetter, OccurrenceKind
+from shared.clock.rules.schedules import Definition, Schedule, ScheduleState, spread
+from shared.clock.schedules import Accepted, Retried, ScheduleFlow
+from shared.core.errors import Conflict
 from shared.store import Store
 from tests.flow.made import (
     AHEAD,

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.clock.recurrence import Every
-from shared.domain.clock.schedules import Definition, ScheduleState, Verdict, judge, occurrences
-from shared.domain.errors import Conflict, Invalid, Unavailable
-from shared.flow.clock.schedules import Accepted, ScheduleFlow
-from shared.flow.time import DatabaseTime
+from shared.clock.rules.recurrence import Every
+from shared.clock.rules.schedules import Definition, ScheduleState, Verdict, judge, occurrences
+from shared.clock.schedules import Accepted, ScheduleFlow
+from shared.core.errors import Conflict, Invalid, Unavailable
 from shared.store import Store
+from shared.time import DatabaseTime
 from tests.flow.made import (
     AHEAD,
     CALLBACK,

@@ -6,14 +6,14 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.clock.callbacks import Undeliverable
-from shared.domain.clock.occurrences import Occurrence, Outcome, OutcomeResult
-from shared.domain.clock.schedules import Definition, RetryPolicy, Schedule
-from shared.domain.errors import Unavailable
-from shared.flow.clock.schedules import Retried, ScheduleFlow
-from shared.flow.clock.settlement import Attempt, Settlement, not_attempted
+from shared.clock.rules.callbacks import Undeliverable
+from shared.clock.rules.occurrences import Occurrence, Outcome, OutcomeResult
+from shared.clock.rules.schedules import Definition, RetryPolicy, Schedule
+from shared.clock.schedules import Retried, ScheduleFlow
+from shared.clock.settlement import Attempt, Settlement, not_attempted
+from shared.clock.store_occurrences import Visible, fresh_token
+from shared.core.errors import Unavailable
 from shared.store import Store
-from shared.store.clock.occurrences import Visible, fresh_token
 from tests.flow.made import AHEAD, HOUR, HOURLY, LIST, accepted, pending, wanted
 
 pytestmark = pytest.mark.native

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from shared.domain.clock.callbacks import RabbitCallback
-from shared.domain.clock.occurrences import Occurrence, occurrence_id
-from shared.domain.clock.recurrence import next_instants
-from shared.domain.clock.schedules import Definition, Schedule, ScheduleState
+from shared.clock.rules.callbacks import RabbitCallback
+from shared.clock.rules.occurrences import Occurrence, occurrence_id
+from shared.clock.rules.recurrence import next_instants
+from shared.clock.rules.schedules import Definition, Schedule, ScheduleState
 from tests.flow.clock_model.target import Answer, Sent
 from tests.flow.clock_model.walks import Walk
 

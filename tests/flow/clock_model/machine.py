@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, digest, schedule_id
-from shared.domain.errors import Conflict, Invalid, Unavailable
-from shared.flow.clock.schedules import Accepted, ScheduleFlow, Wanted
+from shared.clock.rules.schedules import Definition, Schedule, ScheduleState, digest, schedule_id
+from shared.clock.schedules import Accepted, ScheduleFlow, Wanted
+from shared.core.errors import Conflict, Invalid, Unavailable
 from shared.store import Store
 from tests.flow.clock_model.shapes import Act, Shape, acts, answers, keys, others, paces, schedulers, shapes, wakes
 from tests.flow.clock_model.target import Answer

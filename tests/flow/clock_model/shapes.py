@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from shared.domain.clock.callbacks import RabbitCallback
-from shared.domain.clock.recurrence import Cron, Every
-from shared.domain.clock.schedules import Definition, Misfire, MisfireMode, RetryPolicy
+from shared.clock.rules.callbacks import RabbitCallback
+from shared.clock.rules.recurrence import Cron, Every
+from shared.clock.rules.schedules import Definition, Misfire, MisfireMode, RetryPolicy
 from tests.flow.clock_model.target import Answer
 from tests.flow.clock_model.walks import Fate
 from tests.flow.clock_model.world import AT_ONCE, KEYS, SCHEDULERS

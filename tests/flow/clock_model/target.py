@@ -5,9 +5,9 @@ from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
 
-from shared.domain.clock.callbacks import Outcome, QueueMessage, Undeliverable
-from shared.domain.errors import Unavailable
-from shared.domain.instants import read_instant
+from shared.clock.rules.callbacks import Outcome, QueueMessage, Undeliverable
+from shared.core.errors import Unavailable
+from shared.core.instants import read_instant
 
 
 class Answer(Enum):

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from shared.domain.clock.callbacks import RabbitCallback
-from shared.domain.clock.recurrence import Every
-from shared.domain.clock.schedules import Definition, Misfire, MisfireMode, RetryPolicy
-from shared.flow.clock.schedules import ScheduleFlow, Wanted
+from shared.clock.rules.callbacks import RabbitCallback
+from shared.clock.rules.recurrence import Every
+from shared.clock.rules.schedules import Definition, Misfire, MisfireMode, RetryPolicy
+from shared.clock.schedules import ScheduleFlow, Wanted
 from shared.store import Store
 from tests.flow.clock_model.target import Answer
 from tests.flow.clock_model.verdict import verdict

@@ -31,8 +31,8 @@ Machines = Callable[[], ClockMachine]
 @pytest.fixture
 def machines(mongo_database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machines]:
     chance = Random()
-    monkeypatch.setattr("shared.flow.clock.schedules.fresh_generation", lambda: f"{chance.getrandbits(64):016x}")
-    monkeypatch.setattr("shared.flow.clock.settlement.random", chance)
+    monkeypatch.setattr("shared.clock.schedules.fresh_generation", lambda: f"{chance.getrandbits(64):016x}")
+    monkeypatch.setattr("shared.clock.settlement.random", chance)
     with asyncio.Runner() as runner:
         store = runner.run(opened(mongo_database))
         yield partial(ClockMachine, runner, store, chance)

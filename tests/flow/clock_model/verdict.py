@@ -4,8 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from shared.domain.clock.occurrences import DeadLetter, Outcome, OutcomeResult
-from shared.domain.clock.schedules import MisfireMode, ScheduleState
+from shared.clock.rules.occurrences import DeadLetter, Outcome, OutcomeResult
+from shared.clock.rules.schedules import MisfireMode, ScheduleState
 from tests.flow.clock_model.ledger import Attempt, Ledger, Life
 from tests.flow.clock_model.target import Answer
 from tests.flow.clock_model.world import MISFIRE_AFTER, World

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from enum import Enum
 from typing import Any, cast
 
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
 from shared.store import Store
 
 ALL = 1_000_000

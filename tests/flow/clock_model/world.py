@@ -11,15 +11,15 @@ from services.scheduler.deliver import Deliveries, InHand
 from services.scheduler.fire import Fire
 from services.scheduler.hold import Held, Hold
 from services.scheduler.sweep import Sweep
-from shared.broker import Broker
-from shared.domain.clock.occurrences import SHARDS, DeadLetter, Occurrence, OccurrenceKind, Outcome
-from shared.domain.clock.schedules import ScheduleState
-from shared.flow.clock.schedules import ScheduleFlow
-from shared.flow.clock.settlement import Settlement
-from shared.flow.time import DatabaseTime
+from shared.clock.rules.occurrences import SHARDS, DeadLetter, Occurrence, OccurrenceKind, Outcome
+from shared.clock.rules.schedules import ScheduleState
+from shared.clock.schedules import ScheduleFlow
+from shared.clock.settlement import Settlement
+from shared.clock.store_occurrences import Visible, fresh_token
+from shared.drivers.kafka import Stream
+from shared.drivers.rabbitmq import Broker
 from shared.store import Store
-from shared.store.clock.occurrences import Visible, fresh_token
-from shared.stream import Stream
+from shared.time import DatabaseTime
 from tests.flow.clock_model.ledger import Firing, Ledger
 from tests.flow.clock_model.target import Answer, Sent, Target
 from tests.flow.clock_model.walks import ALL, Fate, Walk, gated

@@ -8,16 +8,16 @@ import pytest
 from msgspec.structs import replace
 
 from services.worker.console.bulk import BulkRunner
-from shared.broker.memory import MemoryBroker
-from shared.domain.accounts.callers import Token, token_namespace
-from shared.domain.clock.occurrences import DeadLetter
-from shared.domain.clock.schedules import ScheduleState, schedule_id
-from shared.domain.console.bulk_actions import BULK_QUEUE, BulkAct, BulkAction, BulkFilter, BulkState, RunBulkAction
-from shared.domain.errors import Unavailable
-from shared.flow.clock.schedules import ScheduleFlow, Wanted
-from shared.flow.console import bulk
-from shared.flow.console import bulk as bulk_things
-from shared.flow.console.bulk import BulkFlow, BulkLetters, BulkSchedules
+from shared.accounts.rules.callers import Token, token_namespace
+from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.schedules import ScheduleState, schedule_id
+from shared.clock.schedules import ScheduleFlow, Wanted
+from shared.console import bulk
+from shared.console import bulk as bulk_things
+from shared.console.bulk import BulkFlow, BulkLetters, BulkSchedules
+from shared.console.rules.bulk_actions import BULK_QUEUE, BulkAct, BulkAction, BulkFilter, BulkState, RunBulkAction
+from shared.core.errors import Unavailable
+from shared.drivers.rabbitmq.memory import MemoryBroker
 from shared.runtime.faults import FaultInjected, arm
 from shared.store import Store
 from tests.flow.made import HOURLY, accepted

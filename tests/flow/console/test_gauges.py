@@ -2,9 +2,9 @@
 
 import pytest
 
-from shared.domain.errors import Unavailable
-from shared.domain.jobs.jobs import PAUSABLE, JobStatus
-from shared.flow.console.overview import Gauges
+from shared.console.overview import Gauges
+from shared.core.errors import Unavailable
+from shared.jobs.rules.jobs import PAUSABLE, JobStatus
 from shared.store import Store
 from tests.queues import QUEUES, task_broker
 from tests.samples import samples

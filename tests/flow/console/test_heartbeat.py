@@ -5,16 +5,16 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.console.processes import RunningProcess
-from shared.domain.errors import Unavailable
-from shared.flow.console.audit import ConsoleRetention
-from shared.flow.console.processes import Heartbeat, digest_settings
-from shared.flow.time import DatabaseTime
+from shared.console.audit import ConsoleRetention
+from shared.console.processes import Heartbeat, digest_settings
+from shared.console.rules.processes import RunningProcess
+from shared.core.errors import Unavailable
 from shared.runtime import readings
 from shared.runtime.health import Phase, ProcessHealth
 from shared.runtime.server_settings import StoreSettings
 from shared.runtime.settings import ApiSettings, LogSettings, Settings
 from shared.store import Store
+from shared.time import DatabaseTime
 
 
 async def heartbeat(store: Store, health: ProcessHealth) -> Heartbeat:

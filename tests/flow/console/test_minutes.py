@@ -4,12 +4,12 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from shared.domain.console.processes import Counts
-from shared.domain.errors import Unavailable
-from shared.flow.console.processes import MinuteCounting
-from shared.flow.time import DatabaseTime
+from shared.console.processes import MinuteCounting
+from shared.console.rules.processes import Counts
+from shared.core.errors import Unavailable
 from shared.runtime import metrics
 from shared.store import Store
+from shared.time import DatabaseTime
 
 
 async def stored(store: Store) -> dict[str, object]:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from shared.domain.console.audit import AuditRecord
-from shared.domain.console.processes import GONE_AFTER
-from shared.domain.errors import Unavailable
-from shared.domain.jobs.events import TRIP, Milestone
-from shared.domain.jobs.jobs import JobStatus
-from shared.flow.console.audit import SILENT_FOR, ConsoleRetention, SystemRecords
-from shared.flow.time import DatabaseTime
+from shared.console.audit import SILENT_FOR, ConsoleRetention, SystemRecords
+from shared.console.rules.audit import AuditRecord
+from shared.console.rules.processes import GONE_AFTER
+from shared.core.errors import Unavailable
+from shared.jobs.rules.events import TRIP, Milestone
+from shared.jobs.rules.jobs import JobStatus
 from shared.store import Store
+from shared.time import DatabaseTime
 from tests.domain.console.test_processes import a_process
 from tests.store.made import added
 
@@ -84,7 +84,7 @@ async def test_whoever_dies_before_it_is_noted_leaves_what_is_told_again_and_sta
 async def test_more_than_one_page_is_told(
     store: Store, records: SystemRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.flow.console.audit._AT_ONCE", 2)
+    monkeypatch.setattr("shared.console.audit._AT_ONCE", 2)
     for _ in range(5):
         await trip(store)
     assert (await records.run_once()).claimed == 5

@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from shared.broker.memory import MemoryBroker
-from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.finish import Breaker
-from shared.flow.jobs.moves import GroupFlow, JobFlow
-from shared.flow.jobs.upkeep import ShardTurns, Upkeep, UpkeepPatience
+from shared.drivers.rabbitmq.memory import MemoryBroker
+from shared.jobs.feed import Feed
+from shared.jobs.finish import Breaker
+from shared.jobs.moves import GroupFlow, JobFlow
+from shared.jobs.upkeep import ShardTurns, Upkeep, UpkeepPatience
 from shared.runtime.clock import SystemClock
 from shared.store import Store
 from tests.flow.kinds import KINDS

@@ -2,9 +2,9 @@
 
 import pytest
 
-from shared.domain.jobs.batches import Counts, Receipt
-from shared.domain.jobs.jobs import RESUMABLE, JobStatus
-from shared.flow.jobs.finish import Breaker
+from shared.jobs.finish import Breaker
+from shared.jobs.rules.batches import Counts, Receipt
+from shared.jobs.rules.jobs import RESUMABLE, JobStatus
 from shared.store import Store
 from tests.clock import ManualClock
 from tests.store.made import SIZE, add_planned

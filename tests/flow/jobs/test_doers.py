@@ -2,10 +2,10 @@
 
 import pytest
 
-from shared.domain.jobs.events import BY_ITSELF, PAUSE, PLAN, RESUME, STOP, Doer, EventState
-from shared.domain.jobs.jobs import Job, JobStatus
-from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.moves import JobFlow
+from shared.jobs.feed import Feed
+from shared.jobs.moves import JobFlow
+from shared.jobs.rules.events import BY_ITSELF, PAUSE, PLAN, RESUME, STOP, Doer, EventState
+from shared.jobs.rules.jobs import Job, JobStatus
 from shared.runtime.clock import SystemClock
 from shared.store import Store
 from tests.store.made import a_job, added

@@ -4,13 +4,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from shared.broker.memory import MemoryBroker
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.jobs.batches import SLOTS, Batch, BatchStatus, Receipt
-from shared.domain.jobs.jobs import FinishJob, JobStatus, JobTask, SendBatch, Standing
-from shared.domain.tasks import decode
-from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.moves import JobFlow
+from shared.audience.rules.audiences import KeyRange
+from shared.core.tasks import decode
+from shared.drivers.rabbitmq.memory import MemoryBroker
+from shared.jobs.feed import Feed
+from shared.jobs.moves import JobFlow
+from shared.jobs.rules.batches import SLOTS, Batch, BatchStatus, Receipt
+from shared.jobs.rules.jobs import FinishJob, JobStatus, JobTask, SendBatch, Standing
 from shared.runtime.clock import SystemClock
 from shared.store import Store
 from tests.store.made import SIZE, added

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from shared.domain.jobs.batches import BatchStatus, Receipt, Totals
-from shared.domain.jobs.jobs import JobStatus
-from shared.domain.jobs.progress import Settled
-from shared.flow.jobs.finish import Breaker, Finish
+from shared.jobs.finish import Breaker, Finish
+from shared.jobs.rules.batches import BatchStatus, Receipt, Totals
+from shared.jobs.rules.jobs import JobStatus
+from shared.jobs.rules.progress import Settled
 from shared.store import Store
 from tests.clock import ManualClock
 from tests.flow.kinds import KINDS

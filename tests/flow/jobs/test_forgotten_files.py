@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.domain.audience.audiences import ByteRange, File, PushTable
-from shared.domain.jobs.batches import Receipt, Totals
-from shared.domain.jobs.dividing import FoundDevices, next_step
-from shared.domain.jobs.groups import Division
-from shared.domain.jobs.jobs import STOPPABLE, Job, JobStatus
-from shared.flow.jobs.retention import JobRetention
-from shared.flow.time import DatabaseTime
+from shared.audience.rules.audiences import ByteRange, File, PushTable
+from shared.jobs.retention import JobRetention
+from shared.jobs.rules.batches import Receipt, Totals
+from shared.jobs.rules.dividing import FoundDevices, next_step
+from shared.jobs.rules.groups import Division
+from shared.jobs.rules.jobs import STOPPABLE, Job, JobStatus
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
+from shared.time import DatabaseTime
 from tests.flow.kinds import KINDS
 from tests.store.made import a_job
 
@@ -141,7 +141,7 @@ async def test_a_division_whose_jobs_were_withdrawn_goes_too(store: Store, reten
 
 async def test_among_very_many(store: Store, retention: JobRetention, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only some are looked at in a round, and all of them in some rounds."""
-    monkeypatch.setattr("shared.flow.jobs.retention._STEP", 2)
+    monkeypatch.setattr("shared.jobs.retention._STEP", 2)
     jobs = [await over_a_file(store) for _ in range(7)]
     for job in jobs[::2]:
         assert await store.open_jobs.withdraw(job.id)

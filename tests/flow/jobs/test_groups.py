@@ -4,15 +4,15 @@ import uuid
 
 import pytest
 
-from shared.domain.audience.zones import offsets
-from shared.domain.errors import Unavailable
-from shared.domain.instants import LATEST
-from shared.domain.jobs.events import BY_ITSELF, Doer
-from shared.domain.jobs.groups import Group, make_group
-from shared.domain.jobs.jobs import Job, JobStatus
-from shared.domain.jobs.mails import MailKind
-from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.moves import GroupFlow, JobFlow
+from shared.audience.rules.zones import offsets
+from shared.core.errors import Unavailable
+from shared.core.instants import LATEST
+from shared.jobs.feed import Feed
+from shared.jobs.moves import GroupFlow, JobFlow
+from shared.jobs.rules.events import BY_ITSELF, Doer
+from shared.jobs.rules.groups import Group, make_group
+from shared.jobs.rules.jobs import Job, JobStatus
+from shared.jobs.rules.mails import MailKind
 from shared.runtime.clock import SystemClock
 from shared.store import Store
 from tests.flow.kinds import KINDS
@@ -118,8 +118,8 @@ async def test_the_jobs_are_divided_by_the_offsets_that_the_group_was_made_with(
     group = make_group(a_job(group_id=str(uuid.uuid4()), localized=True), [(zone, FAR) for zone in ZONES])
     await store.groups.add(group)
     known = offsets()
-    monkeypatch.setattr("shared.domain.audience.zones.offsets", lambda: ("+0100",))
-    monkeypatch.setattr("shared.domain.jobs.groups.offsets", lambda: ("+0100",))
+    monkeypatch.setattr("shared.audience.rules.zones.offsets", lambda: ("+0100",))
+    monkeypatch.setattr("shared.jobs.rules.groups.offsets", lambda: ("+0100",))
 
     async for unmade in store.groups.find_incomplete(LATEST):
         await (await flow(store)).complete(unmade)

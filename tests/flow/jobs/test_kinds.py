@@ -2,12 +2,12 @@
 
 import pytest
 
-from shared.broker.memory import MemoryBroker
-from shared.domain.jobs.batches import BatchStatus
-from shared.domain.jobs.jobs import Job, SendBatch
-from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.kinds import JobKinds, UnknownKind
-from shared.flow.jobs.upkeep import Upkeep
+from shared.drivers.rabbitmq.memory import MemoryBroker
+from shared.jobs.feed import Feed
+from shared.jobs.kinds import JobKinds, UnknownKind
+from shared.jobs.rules.batches import BatchStatus
+from shared.jobs.rules.jobs import Job, SendBatch
+from shared.jobs.upkeep import Upkeep
 from shared.store import Store
 from tests.flow.jobs.conftest import impatient
 from tests.flow.kinds import Plain

@@ -6,15 +6,15 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from shared.broker.memory import MemoryBroker
-from shared.domain.audience.audiences import KeyRange, PushTable
-from shared.domain.clock.occurrences import Occurrence
-from shared.domain.errors import Unavailable
-from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
-from shared.domain.jobs.jobs import FinishJob, JobStage, PlanJob, SendBatch, SendMail, batch_owner, job_owner
-from shared.domain.tasks import Task, decode
-from shared.flow.jobs.feed import PUT_OFF, Feed, mail_of
-from shared.flow.jobs.upkeep import Upkeep
+from shared.audience.rules.audiences import KeyRange, PushTable
+from shared.clock.rules.occurrences import Occurrence
+from shared.core.errors import Unavailable
+from shared.core.tasks import Task, decode
+from shared.drivers.rabbitmq.memory import MemoryBroker
+from shared.jobs.feed import PUT_OFF, Feed, mail_of
+from shared.jobs.rules.batches import Batch, BatchStatus, Receipt
+from shared.jobs.rules.jobs import FinishJob, JobStage, PlanJob, SendBatch, SendMail, batch_owner, job_owner
+from shared.jobs.upkeep import Upkeep
 from shared.store import Store
 from tests.flow.kinds import KINDS
 from tests.queues import QUEUES

@@ -8,26 +8,26 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from shared.domain.accounts.apps import App
-from shared.domain.audience.audiences import ByteRange, File, KeyRange
-from shared.domain.clock.occurrences import once
-from shared.domain.errors import Conflict
-from shared.domain.instants import ns
-from shared.domain.jobs.batches import Batch
-from shared.domain.jobs.groups import make_group, zone_jobs
-from shared.domain.jobs.jobs import Job, JobStage, JobStatus, job_owner
-from shared.domain.messages.ledger import MessageState, entry_id
-from shared.flow.accounts import AppRemoval
-from shared.flow.jobs import retention as module
-from shared.flow.jobs.kinds import JobKinds
-from shared.flow.jobs.moves import fresh_incarnation
-from shared.flow.jobs.retention import JobBelongings, JobRemoval, JobRetention
-from shared.flow.messages.kind import MessageKind
-from shared.flow.time import DatabaseTime
+from shared.accounts.removal import AppRemoval
+from shared.accounts.rules.apps import App
+from shared.audience.rules.audiences import ByteRange, File, KeyRange
+from shared.clock.rules.occurrences import once
+from shared.core.errors import Conflict
+from shared.core.instants import ns
+from shared.jobs import retention as module
+from shared.jobs.kinds import JobKinds
+from shared.jobs.moves import fresh_incarnation
+from shared.jobs.retention import JobBelongings, JobRemoval, JobRetention
+from shared.jobs.rules.batches import Batch
+from shared.jobs.rules.groups import make_group, zone_jobs
+from shared.jobs.rules.jobs import Job, JobStage, JobStatus, job_owner
+from shared.messages.kind import MessageKind
+from shared.messages.rules.ledger import MessageState, entry_id
+from shared.messages.store_ledger import EntryChange, WriteResult
 from shared.runtime.faults import arm
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
-from shared.store.messages.ledger import EntryChange, WriteResult
+from shared.time import DatabaseTime
 from tests.flow.kinds import Plain
 from tests.store.made import a_job
 from tests.store.messages.ended_jobs import OWNER, add_job, left, sent, tell
@@ -117,7 +117,7 @@ async def test_who_dies_while_deleting_is_followed_by_another(store: Store, poin
 
 async def test_a_request_is_bounded_and_schedulers_go_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_STEPS", 1)
-    monkeypatch.setattr("shared.flow.messages.kind._FORGOTTEN_AT_ONCE", 10)
+    monkeypatch.setattr("shared.messages.kind._FORGOTTEN_AT_ONCE", 10)
     job = await add_whole(store, [20, 20])
     assert not await removal_of(store).remove(job, seconds=-1)
     rest = await left(store, job)
@@ -174,7 +174,7 @@ async def test_what_another_process_removes_meanwhile_is_gone(store: Store) -> N
 
 async def test_a_job_of_a_later_version_stays_and_others_go(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_JOBS", 1)
-    monkeypatch.setattr("shared.flow.jobs.retention._JOBS", 1)
+    monkeypatch.setattr("shared.jobs.retention._JOBS", 1)
     unknown, other = await add_whole(store, [3]), await add_whole(store, [3])
     await store.jobs._jobs.update_one({"_id": unknown.id}, {"$set": {"service": "fax"}})
     retention = JobRetention(store, DatabaseTime(store), kinds_of(store), SchedulerSettings(batch_retention_days=1e-4))

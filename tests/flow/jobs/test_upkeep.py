@@ -8,15 +8,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from shared.broker.memory import MemoryBroker
-from shared.domain.clock.occurrences import SHARDS, Occurrence
-from shared.domain.errors import Unavailable
-from shared.domain.jobs.jobs import PAUSABLE, JobStatus, SendBatch
-from shared.domain.tasks import decode
-from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.upkeep import Found, ShardTurns, Upkeep
+from shared.clock.rules.occurrences import SHARDS, Occurrence
+from shared.core.errors import Unavailable
+from shared.core.tasks import decode
+from shared.drivers.rabbitmq.memory import MemoryBroker
+from shared.jobs.feed import Feed
+from shared.jobs.rules.jobs import PAUSABLE, JobStatus, SendBatch
+from shared.jobs.store_jobs import Jobs
+from shared.jobs.upkeep import Found, ShardTurns, Upkeep
 from shared.store import Store
-from shared.store.jobs.jobs import Jobs
 from tests.flow.jobs.conftest import impatient
 from tests.samples import sample
 from tests.store.made import a_job, add_planned

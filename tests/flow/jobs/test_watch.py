@@ -9,15 +9,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.audience.audiences import KeyRange, PushTable
-from shared.domain.jobs.batches import Batch, Receipt, Totals
-from shared.domain.jobs.jobs import Job, JobStatus, Plan
-from shared.domain.jobs.progress import SettledAt, rate_chart
-from shared.flow.jobs import watch
-from shared.flow.jobs.watch import JobWatch
-from shared.flow.time import DatabaseTime
+from shared.audience.rules.audiences import KeyRange, PushTable
+from shared.jobs import watch
+from shared.jobs.rules.batches import Batch, Receipt, Totals
+from shared.jobs.rules.jobs import Job, JobStatus, Plan
+from shared.jobs.rules.progress import SettledAt, rate_chart
+from shared.jobs.store_batches import receipt_of
+from shared.jobs.watch import JobWatch
 from shared.store import Store
-from shared.store.jobs.batches import receipt_of
+from shared.time import DatabaseTime
 from tests.store.made import a_job
 
 pytestmark = pytest.mark.native

@@ -9,17 +9,17 @@ from msgspec.structs import replace
 from services.worker.messages.dispatch import Dispatch
 from services.worker.messages.entries import EntryWriter, Note, Prepared, Purpose
 from services.worker.messages.in_hand import BatchesInHand
-from shared.domain.errors import Unavailable
-from shared.domain.messages import ledger
-from shared.domain.messages.ledger import Message, MessageState, News
-from shared.domain.messages.pacing import Block, Columns, Pace
-from shared.domain.messages.places import Places
-from shared.flow.jobs.upkeep import Found, Upkeep
-from shared.flow.time import AccountClock
+from shared.core.errors import Unavailable
+from shared.jobs.upkeep import Found, Upkeep
+from shared.messages.rules import ledger
+from shared.messages.rules.ledger import Message, MessageState, News
+from shared.messages.rules.pacing import Block, Columns, Pace
+from shared.messages.rules.places import Places
+from shared.messages.store_credentials import Credentials
+from shared.messages.store_jobs import MessageJobs, RunningJob
+from shared.messages.store_ledger import EntryChange, MessageLedger, WriteResult, WritingSession
 from shared.runtime.loops import pause
-from shared.store.messages.credentials import Credentials
-from shared.store.messages.jobs import MessageJobs, RunningJob
-from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult, WritingSession
+from shared.time import AccountClock
 
 _Method = Callable[..., Any]
 

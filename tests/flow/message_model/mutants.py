@@ -11,14 +11,14 @@ from services.worker.messages import entries
 from services.worker.messages.dispatch import Dispatch
 from services.worker.messages.entries import EntryWriter
 from services.worker.messages.in_hand import BatchesInHand
-from shared.domain.messages import jobs as message_jobs
-from shared.domain.messages.pacing import Block
-from shared.flow.jobs.upkeep import Upkeep
-from shared.flow.time import AccountClock
-from shared.store.messages import ledger
-from shared.store.messages.credentials import Credentials
-from shared.store.messages.jobs import MessageJobs
-from shared.store.messages.ledger import MessageLedger
+from shared.jobs.upkeep import Upkeep
+from shared.messages import store_ledger as ledger
+from shared.messages.rules import jobs as message_jobs
+from shared.messages.rules.pacing import Block
+from shared.messages.store_credentials import Credentials
+from shared.messages.store_jobs import MessageJobs
+from shared.messages.store_ledger import MessageLedger
+from shared.time import AccountClock
 from tests.flow.message_model import flaws
 from tests.flow.message_model import world as worlds
 from tests.flow.message_model.promises import Promise

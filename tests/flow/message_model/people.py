@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from shared.audience.asking import TableRows
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.audience.devices import Cut
+from shared.audience.rules.audiences import KeyRange
+from shared.audience.rules.devices import Cut
+from shared.drivers.postgres.asking import TableRows
 
 APP = "shop"
 COLUMN = "recipient"

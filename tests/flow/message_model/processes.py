@@ -12,16 +12,16 @@ from services.wiring.process import build_service
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
 from services.worker.messages.pace import Speed
-from shared.audience.recipient_tables import RecipientTables
-from shared.broker.memory import MemoryBroker
-from shared.domain.instants import EPOCH, ms
-from shared.domain.messages import pacing
-from shared.flow.time import DatabaseTime
+from shared.core.instants import EPOCH, ms
+from shared.drivers.postgres.recipient_tables import RecipientTables
+from shared.drivers.rabbitmq.memory import MemoryBroker
+from shared.drivers.secrets import KeyRing
+from shared.messages.rules import pacing
 from shared.providers.mail import Mail
 from shared.runtime.lifecycle import Component
 from shared.runtime.server_settings import ProviderSettings
 from shared.runtime.settings import SchedulerSettings, Settings, WorkerSettings
-from shared.secrets import KeyRing
+from shared.time import DatabaseTime
 from tests.flow.message_model.people import People
 from tests.flow.message_model.provider import CALL_SECONDS, KIND, ModelKind, ModelProvider
 from tests.flow.simulated.database import Database

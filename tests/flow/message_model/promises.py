@@ -11,13 +11,13 @@ from typing import Any
 import structlog
 from msgspec import Struct
 
-from shared.domain.errors import CarillonError
-from shared.domain.jobs.batches import BatchStatus
-from shared.domain.jobs.jobs import JobStatus
-from shared.domain.messages.credentials import CredentialStatus, OnUnknown, SendOrder
-from shared.domain.messages.jobs import MESSAGE_JOB_TRANSITIONS, MESSAGE_TRANSITIONS
-from shared.domain.messages.ledger import RANKS, Message, MessageState, add_tallies, difference, prefix_of
-from shared.store.documents import Codec, Document
+from shared.core.errors import CarillonError
+from shared.drivers.mongo.documents import Codec, Document
+from shared.jobs.rules.batches import BatchStatus
+from shared.jobs.rules.jobs import JobStatus
+from shared.messages.rules.credentials import CredentialStatus, OnUnknown, SendOrder
+from shared.messages.rules.jobs import MESSAGE_JOB_TRANSITIONS, MESSAGE_TRANSITIONS
+from shared.messages.rules.ledger import RANKS, Message, MessageState, add_tallies, difference, prefix_of
 from tests.flow.message_model.processes import ModelServers
 from tests.flow.message_model.provider import ProviderCall
 from tests.flow.message_model.rates import Rates

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from shared.domain.errors import Unavailable
-from shared.domain.messages import answers
-from shared.domain.messages.answers import Answer, Channel, Reason
-from shared.domain.messages.ledger import MessageState
-from shared.outgoing import Outgoing
+from shared.core.errors import Unavailable
+from shared.drivers.http import Outgoing
+from shared.messages.rules import answers
+from shared.messages.rules.answers import Answer, Channel, Reason
+from shared.messages.rules.ledger import MessageState
 from shared.providers import BeforeBytes, Content, NotCalled, Provider, ProviderKind
 from tests.flow.simulated.simulation import Process
 

@@ -8,7 +8,7 @@ these two. That there are never more than the rate, rounded up, within a second,
 from collections import defaultdict
 from math import ceil
 
-from shared.domain.messages.pacing import PaceGuard, interval_us
+from shared.messages.rules.pacing import PaceGuard, interval_us
 
 GUARD = PaceGuard()
 _REMEMBERED_SECONDS = 5.0

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from services.wiring.api import job_answers
 from services.wiring.rooms import Rooms
-from shared.domain.accounts.apps import App
-from shared.domain.errors import CarillonError
-from shared.domain.jobs.batches import Totals
-from shared.domain.jobs.jobs import Job, JobStatus
-from shared.domain.messages.ledger import MessageState
+from shared.accounts.rules.apps import App
+from shared.core.errors import CarillonError
+from shared.jobs.rules.batches import Totals
+from shared.jobs.rules.jobs import Job, JobStatus
+from shared.messages.rules.ledger import MessageState
 from tests.flow.message_model.people import APP
 from tests.flow.message_model.processes import rooms_of
 from tests.flow.message_model.weather import MessageWeather

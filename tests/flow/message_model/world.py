@@ -8,15 +8,15 @@ from functools import partial
 from msgspec.structs import replace
 
 from services.wiring.rooms import Rooms
-from shared.domain.errors import CarillonError, Conflict, Unavailable
-from shared.domain.jobs.events import Doer
-from shared.domain.jobs.jobs import Job
-from shared.domain.jobs.templates import Template
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.credentials import Credential, CredentialStatus, OnUnknown, SendOrder, SendRetry
-from shared.domain.messages.jobs import MESSAGE_SERVICE, Halt, MessageOptions, options_as_fields
-from shared.domain.messages.ledger import MessageState, News, hear
-from shared.store.messages.ledger import EntryChange, WriteResult
+from shared.core.errors import CarillonError, Conflict, Unavailable
+from shared.jobs.rules.events import Doer
+from shared.jobs.rules.jobs import Job
+from shared.jobs.rules.templates import Template
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.credentials import Credential, CredentialStatus, OnUnknown, SendOrder, SendRetry
+from shared.messages.rules.jobs import MESSAGE_SERVICE, Halt, MessageOptions, options_as_fields
+from shared.messages.rules.ledger import MessageState, News, hear
+from shared.messages.store_ledger import EntryChange, WriteResult
 from tests.flow.message_model import processes
 from tests.flow.message_model.people import APP, COLUMN, People
 from tests.flow.message_model.processes import BEGINNING, DatabaseClock, ModelServers, settings_for

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from shared.domain.messages.credentials import SendOrder
-from shared.flow.messages.feeding import page_in_order
-from shared.store.messages.jobs import RunningJob
+from shared.messages.feeding import page_in_order
+from shared.messages.rules.credentials import SendOrder
+from shared.messages.store_jobs import RunningJob
 
 
 class Jobs:
@@ -54,6 +54,6 @@ async def test_who_begins_does_not_come_before_all_that_were_sent_by_age() -> No
 async def test_each_is_told_once_however_many_were_created_at_once(
     monkeypatch: pytest.MonkeyPatch, by: SendOrder
 ) -> None:
-    monkeypatch.setattr("shared.flow.messages.feeding._PAGE", 3)
+    monkeypatch.setattr("shared.messages.feeding._PAGE", 3)
     jobs = [RunningJob(f"{number}", number // 2, 1, 0.0) for number in range(10)]
     assert [key for key, _ in await order(Jobs(jobs), by)] == [job.key for job in jobs]

@@ -7,19 +7,19 @@ from datetime import datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.jobs.jobs import Job
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.credentials import Credential
-from shared.domain.messages.ledger import MessageState, entry_id
-from shared.flow.messages import retention as module
-from shared.flow.messages.receipts import ReceiptOutcome, Receipts
-from shared.flow.messages.retention import MessageRetention
-from shared.flow.time import DatabaseTime
+from shared.jobs.rules.jobs import Job
+from shared.messages import retention as module
+from shared.messages.receipts import ReceiptOutcome, Receipts
+from shared.messages.retention import MessageRetention
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.credentials import Credential
+from shared.messages.rules.ledger import MessageState, entry_id
 from shared.providers.base import Callback, CallbackNews
 from shared.runtime.clock import SystemClock
 from shared.runtime.faults import arm
 from shared.runtime.server_settings import ProviderSettings
 from shared.store import Store
+from shared.time import DatabaseTime
 from tests.store.messages.ended_jobs import EVER, NOW, add_job, left, tell
 from tests.tiers import and_rarely
 

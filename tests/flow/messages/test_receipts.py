@@ -12,18 +12,18 @@ import pytest
 from msgspec.structs import replace
 
 from services.worker.messages.entries import EntryWriter, Note, Prepared, Purpose
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.errors import Unavailable
-from shared.domain.jobs.batches import Batch, BatchStatus, batch_id
-from shared.domain.messages.answers import Answer, CallAccepted, CallUnanswered, Channel, NotNow, Reason
-from shared.domain.messages.credentials import Credential
-from shared.domain.messages.ledger import Message, MessageState, answer, entry_id, recover, redact, write_ahead
-from shared.domain.messages.suppressions import SuppressionCause
-from shared.flow.messages.receipts import FOLDED_AT_ONCE, EarlyNews, ReceiptOutcome, Receipts
+from shared.audience.rules.audiences import KeyRange
+from shared.core.errors import Unavailable
+from shared.jobs.rules.batches import Batch, BatchStatus, batch_id
+from shared.messages.receipts import FOLDED_AT_ONCE, EarlyNews, ReceiptOutcome, Receipts
+from shared.messages.rules.answers import Answer, CallAccepted, CallUnanswered, Channel, NotNow, Reason
+from shared.messages.rules.credentials import Credential
+from shared.messages.rules.ledger import Message, MessageState, answer, entry_id, recover, redact, write_ahead
+from shared.messages.rules.suppressions import SuppressionCause
+from shared.messages.store_ledger import EntryChange, MessageLedger, WriteResult
 from shared.providers.base import Callback, CallbackNews, CallbackSuppression, tell_refusal
 from shared.runtime.faults import FaultInjected, arm
 from shared.store import Store
-from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult
 from tests.clock import ManualClock
 from tests.store.made import added
 from tests.tiers import and_rarely

@@ -2,10 +2,10 @@
 
 from datetime import UTC, datetime
 
-from shared.domain.accounts.apps import App
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.suppressions import Suppression, SuppressionCause, suppress_address
-from shared.flow.messages.barring import SuppressionUpkeep
+from shared.accounts.rules.apps import App
+from shared.messages.barring import SuppressionUpkeep
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.suppressions import Suppression, SuppressionCause, suppress_address
 from shared.store import Store
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -8,18 +8,18 @@ from typing import cast
 
 import pytest
 
-from shared.blobs import Blobs
-from shared.blobs.files import FolderBlobs
-from shared.blobs.s3 import S3Blobs
-from shared.domain.errors import Unavailable
-from shared.domain.jobs.events import FINISH, SEND_ENDED, Event, EventState
-from shared.domain.jobs.jobs import STOPPABLE, Job, JobStatus
-from shared.flow.jobs.finish import Breaker, Finish
-from shared.flow.jobs.kinds import JobKinds
-from shared.flow.push import ControlGroupFile, PushKind
+from shared.core.errors import Unavailable
+from shared.drivers.blobs import Blobs
+from shared.drivers.blobs.files import FolderBlobs
+from shared.drivers.blobs.s3 import S3Blobs
+from shared.drivers.kafka import Stream
+from shared.jobs.finish import Breaker, Finish
+from shared.jobs.kinds import JobKinds
+from shared.jobs.rules.events import FINISH, SEND_ENDED, Event, EventState
+from shared.jobs.rules.jobs import STOPPABLE, Job, JobStatus
+from shared.push.kind import ControlGroupFile, PushKind
 from shared.runtime.server_settings import StreamSettings
 from shared.store import Store
-from shared.stream import Stream
 from tests.blobs.answers import answering, refusal
 from tests.clock import ManualClock
 from tests.store.made import added

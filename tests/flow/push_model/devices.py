@@ -7,9 +7,9 @@ from bisect import insort
 from collections.abc import Mapping
 from typing import Any, cast
 
-from shared.audience import Audience
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.audience.devices import Cut, Devices
+from shared.audience.rules.audiences import KeyRange
+from shared.audience.rules.devices import Cut, Devices
+from shared.drivers.postgres import Audience
 
 MOST_RECORD_BYTES = 2_000
 _ALL = 2**63 - 1

@@ -8,18 +8,18 @@ from msgspec.structs import replace
 
 from services.worker.jobs.finish import Mailer
 from services.worker.push.send import Sender
-from shared.domain.documents import Position
-from shared.domain.errors import LaneLost, Unavailable
-from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus
-from shared.domain.jobs.jobs import Job, SendBatch, SendMail, Standing
-from shared.flow.jobs.finish import Breaker, Finish
-from shared.flow.jobs.moves import GroupFlow
-from shared.flow.jobs.upkeep import Found, Upkeep
-from shared.store.jobs.batches import Batches, Head, PlanEnd
-from shared.store.jobs.jobs import Jobs
-from shared.store.jobs.milestones import Mails
-from shared.store.push import Feedbacks
-from shared.stream import Aborted
+from shared.core.documents import Position
+from shared.core.errors import LaneLost, Unavailable
+from shared.drivers.kafka import Aborted
+from shared.jobs.finish import Breaker, Finish
+from shared.jobs.moves import GroupFlow
+from shared.jobs.rules.batches import Batch, BatchPart, BatchStatus
+from shared.jobs.rules.jobs import Job, SendBatch, SendMail, Standing
+from shared.jobs.store_batches import Batches, Head, PlanEnd
+from shared.jobs.store_jobs import Jobs
+from shared.jobs.store_milestones import Mails
+from shared.jobs.upkeep import Found, Upkeep
+from shared.push.store import Feedbacks
 from tests.flow.push_model.stream import ModelLane, ModelStream, sent_by_owner
 from tests.flow.push_model.transactions import Content, Marker, Sent
 from tests.flow.simulated.simulation import Process

@@ -12,13 +12,13 @@ would have to become one if that were removed:
 
 from services.worker.jobs.finish import Mailer
 from services.worker.push.send import Sender
-from shared.flow.jobs.finish import Breaker, Finish
-from shared.flow.jobs.moves import GroupFlow
-from shared.flow.jobs.upkeep import Upkeep
-from shared.store.jobs.batches import Batches
-from shared.store.jobs.jobs import Jobs
-from shared.store.jobs.milestones import Mails
-from shared.store.push import Feedbacks
+from shared.jobs.finish import Breaker, Finish
+from shared.jobs.moves import GroupFlow
+from shared.jobs.store_batches import Batches
+from shared.jobs.store_jobs import Jobs
+from shared.jobs.store_milestones import Mails
+from shared.jobs.upkeep import Upkeep
+from shared.push.store import Feedbacks
 from tests.flow.push_model import flaws
 from tests.flow.push_model.promise import Promise
 from tests.flow.push_model.stream import ModelLane, ModelStream

@@ -9,13 +9,13 @@ from typing import Any, cast
 from services.wiring.process import build_service
 from services.wiring.rooms import JobsRoom, Rooms
 from services.wiring.servers import Servers
-from shared.broker.memory import MemoryBroker
-from shared.domain.instants import EPOCH, ms
-from shared.flow.time import DatabaseTime
+from shared.core.instants import EPOCH, ms
+from shared.drivers.rabbitmq.memory import MemoryBroker
 from shared.providers.mail import Mail
 from shared.runtime.lifecycle import Component
 from shared.runtime.server_settings import MailSettings, StreamSettings
 from shared.runtime.settings import FeedbackSettings, SchedulerSettings, Settings, WorkerSettings
+from shared.time import DatabaseTime
 from tests.flow.push_model.devices import MOST_RECORD_BYTES, PushTable, as_audience
 from tests.flow.push_model.receivers import MAIL_DOMAIN, Mailbox, Receiver
 from tests.flow.push_model.stream import ModelStream

@@ -13,13 +13,13 @@ from typing import Any
 
 import structlog
 
-from shared.domain.audience.audiences import BEGINNING
-from shared.domain.errors import CarillonError
-from shared.domain.jobs.batches import TRANSITIONS as BATCH_MOVES
-from shared.domain.jobs.batches import Batch, BatchStatus
-from shared.domain.jobs.jobs import TRANSITIONS as JOB_MOVES
-from shared.domain.jobs.jobs import JobStatus
-from shared.store.documents import Document
+from shared.audience.rules.audiences import BEGINNING
+from shared.core.errors import CarillonError
+from shared.drivers.mongo.documents import Document
+from shared.jobs.rules.batches import TRANSITIONS as BATCH_MOVES
+from shared.jobs.rules.batches import Batch, BatchStatus
+from shared.jobs.rules.jobs import TRANSITIONS as JOB_MOVES
+from shared.jobs.rules.jobs import JobStatus
 from tests.flow.push_model.devices import PoisonedError
 from tests.flow.push_model.processes import MARGIN_SECONDS, TRANSACTION_SECONDS, ModelServers
 from tests.flow.push_model.promise import Promise

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 
-from shared.domain.jobs.mails import Letter
+from shared.jobs.rules.mails import Letter
 from tests.flow.push_model.transactions import Kafka, Sent
 
 MAIL_DOMAIN = "example.com"

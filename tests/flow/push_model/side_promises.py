@@ -4,12 +4,12 @@ and mails are sent."""
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
-from shared.domain.errors import Unavailable
-from shared.domain.jobs.batches import BatchStatus, Counts, breaks
-from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, JobStatus
-from shared.domain.jobs.mails import MailKind, letter_id
-from shared.domain.push.feedback import CountedPush, read
-from shared.store.documents import Document
+from shared.core.errors import Unavailable
+from shared.drivers.mongo.documents import Document
+from shared.jobs.rules.batches import BatchStatus, Counts, breaks
+from shared.jobs.rules.jobs import PAUSABLE, RESUMABLE, STOPPABLE, JobStatus
+from shared.jobs.rules.mails import MailKind, letter_id
+from shared.push.rules.feedback import CountedPush, read
 from tests.flow.push_model.processes import MOST_FAILED, ModelServers
 from tests.flow.push_model.promise import Promise
 from tests.flow.push_model.receivers import FEEDBACK_TOPIC, MAIL_DOMAIN

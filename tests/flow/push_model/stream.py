@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 
-from shared.domain.clock.callbacks import Outcome, TopicMessage, Undeliverable
-from shared.domain.documents import LogRange
-from shared.domain.errors import LaneLost, Unavailable
-from shared.domain.jobs.batches import Batch, BatchPart
-from shared.stream import NO_TOPICS, Aborted, LateRecords, TopicSpec, check_keys
-from shared.stream.reading import Chunk, Positions, RangeReader
+from shared.clock.rules.callbacks import Outcome, TopicMessage, Undeliverable
+from shared.core.documents import LogRange
+from shared.core.errors import LaneLost, Unavailable
+from shared.drivers.kafka import NO_TOPICS, Aborted, LateRecords, TopicSpec, check_keys
+from shared.drivers.kafka.reading import Chunk, Positions, RangeReader
+from shared.jobs.rules.batches import Batch, BatchPart
 from tests.flow.push_model.transactions import Content, Fenced, Kafka, Marker, Sent
 from tests.flow.simulated.steps import AtOnce, Gate
 
@@ -168,7 +168,7 @@ class ModelLane:
 
 
 class ModelReader:
-    """See `shared.stream.Reader`. A topic has one partition."""
+    """See `shared.drivers.kafka.Reader`. A topic has one partition."""
 
     def __init__(self, stream: ModelStream, pattern: str, positions: Positions | None) -> None:
         self._logs = stream.kafka.logs

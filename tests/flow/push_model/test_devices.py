@@ -5,8 +5,8 @@ from random import Random
 import asyncpg
 import pytest
 
-from shared.audience import Audience
-from shared.domain.audience.audiences import BEGINNING, KeyRange
+from shared.audience.rules.audiences import BEGINNING, KeyRange
+from shared.drivers.postgres import Audience
 from tests.audience.rows import rows_of
 from tests.flow.push_model.devices import PushTable
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from shared.domain.jobs.batches import BatchPart
+from shared.jobs.rules.batches import BatchPart
 
 
 class Fenced(Exception):

@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from services.wiring.rooms import JobsRoom
-from shared.domain.errors import CarillonError, Conflict, Unavailable
-from shared.domain.instants import ns
-from shared.domain.jobs.groups import Group, ZoneJobStart, zone_jobs
-from shared.domain.jobs.jobs import Job
-from shared.domain.jobs.templates import Template
+from shared.core.errors import CarillonError, Conflict, Unavailable
+from shared.core.instants import ns
+from shared.jobs.rules.groups import Group, ZoneJobStart, zone_jobs
+from shared.jobs.rules.jobs import Job
+from shared.jobs.rules.templates import Template
 from shared.runtime.bus_settings import BusSettings
 from tests.flow.push_model import processes
 from tests.flow.push_model.devices import PushTable

@@ -14,9 +14,9 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.asynchronous.mongo_client import AsyncMongoClient
 from pymongo.synchronous.client_session import ClientSession
 
+from shared.bus.store_topics import make_registry
+from shared.drivers.mongo.documents import Document
 from shared.store import Store
-from shared.store.bus.topics import make_registry
-from shared.store.documents import Document
 from tests.flow.simulated.steps import finish
 
 KEPT = (

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, Self, TypeVar, cast
 
-from shared.broker import Broker, Delivery
-from shared.broker.memory import MemoryBroker, MemoryDelivery
-from shared.domain.clock.callbacks import Outcome, QueueMessage
-from shared.domain.console.processes import QueueState
+from shared.clock.rules.callbacks import Outcome, QueueMessage
+from shared.console.rules.processes import QueueState
+from shared.drivers.rabbitmq import Broker, Delivery
+from shared.drivers.rabbitmq.memory import MemoryBroker, MemoryDelivery
 from tests.flow.simulated.simulation import Process
 
 T = TypeVar("T")

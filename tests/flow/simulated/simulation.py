@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from shared.broker.memory import MemorySubscription
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
+from shared.drivers.rabbitmq.memory import MemorySubscription
 from tests.flow.simulated.loop import VirtualLoop
 from tests.flow.simulated.steps import Action, finish
 from tests.flow.simulated.trace import Trace

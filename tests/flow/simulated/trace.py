@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from shared.domain.jobs.batches import Batch, BatchPart
-from shared.domain.jobs.jobs import Job, Standing
+from shared.jobs.rules.batches import Batch, BatchPart
+from shared.jobs.rules.jobs import Job, Standing
 
 _SHOWN = 48
 

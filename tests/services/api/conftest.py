@@ -17,22 +17,22 @@ from services.api.http.errors import fresh_id
 from services.wiring.api import build_api
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
-from shared.audience import Audience
-from shared.blobs.files import FolderBlobs
-from shared.broker.memory import MemoryBroker
-from shared.domain.accounts.apps import App, name_key
-from shared.flow.clock.schedules import ScheduleFlow
-from shared.flow.jobs.moves import JobFlow
-from shared.flow.time import DatabaseTime
-from shared.outgoing.client import HttpOutgoing
-from shared.outgoing.guard import OwnApi
+from shared.accounts.rules.apps import App, name_key
+from shared.clock.schedules import ScheduleFlow
+from shared.drivers.blobs.files import FolderBlobs
+from shared.drivers.http.client import HttpOutgoing
+from shared.drivers.http.guard import OwnApi
+from shared.drivers.kafka.local import LocalStream
+from shared.drivers.postgres import Audience
+from shared.drivers.rabbitmq.memory import MemoryBroker
+from shared.drivers.secrets import fresh_key
+from shared.jobs.moves import JobFlow
 from shared.providers.mail import Mail
 from shared.runtime.bus_settings import BusSettings
 from shared.runtime.server_settings import BlobSettings, ProviderSettings, Section
 from shared.runtime.settings import ApiSettings, CallbackSettings, Settings
-from shared.secrets import fresh_key
 from shared.store import Store
-from shared.stream.local import LocalStream
+from shared.time import DatabaseTime
 from tests.clock import ManualClock
 from tests.queues import QUEUES
 from tests.ready_databases import ReadyDatabases

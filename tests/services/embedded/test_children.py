@@ -17,7 +17,7 @@ import pytest
 
 from services.embedded import processes, servers
 from services.embedded.servers import Child, MongoDbChild, PostgreSqlChild
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
 from tests.waiting import until
 
 pytestmark = pytest.mark.later("starts and kills servers; e2e/test_embedded.py has them at work")

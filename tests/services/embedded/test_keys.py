@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from services.embedded.instance import KEY_FILE, SIGNING_FILE, own_key, own_signing_secret
-from shared.domain.errors import Conflict
-from shared.outgoing.signing import check_secret
-from shared.secrets import KeyRing
+from shared.core.errors import Conflict
+from shared.drivers.http.signing import check_secret
+from shared.drivers.secrets import KeyRing
 
 
 def test_a_key_is_made_once_and_is_for_this_user_alone(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from services.embedded.instance import append_feedback, print_records
-from shared.domain.errors import Invalid
-from shared.stream.local import LocalStream
+from shared.core.errors import Invalid
+from shared.drivers.kafka.local import LocalStream
 
 
 async def test_feedback_is_appended_and_a_line_that_does_not_count_is_named(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.stream import Stream
+from shared.drivers.kafka import Stream
 
 
 @pytest.fixture

@@ -10,18 +10,18 @@ from typing import Any
 import msgspec
 
 from services.feedback.fan_out import FanOut
-from shared.domain.bus.events import EventDraft, stamp
-from shared.domain.bus.folding import FoldLimits
-from shared.domain.bus.subscriptions import EventSubscription
-from shared.domain.bus.wake_ups import Wake
-from shared.domain.errors import Unavailable
-from shared.domain.instants import ms
-from shared.flow.bus.flushing import LogFlusher, UnwokenUpkeep
-from shared.flow.bus.topics import ReadEnds, Registry, read_log_ends
-from shared.flow.time import DatabaseTime
+from shared.bus.flushing import LogFlusher, UnwokenUpkeep
+from shared.bus.rules.events import EventDraft, stamp
+from shared.bus.rules.folding import FoldLimits
+from shared.bus.rules.subscriptions import EventSubscription
+from shared.bus.rules.wake_ups import Wake
+from shared.bus.topics import ReadEnds, Registry, read_log_ends
+from shared.core.errors import Unavailable
+from shared.core.instants import ms
+from shared.drivers.kafka import Stream
 from shared.runtime.bus_settings import BusSettings
 from shared.store import Store
-from shared.stream import Stream
+from shared.time import DatabaseTime
 from tests.waiting import until
 
 SMALL = FoldLimits(pairs=20, chunks=6, chunk_events=3)

@@ -17,29 +17,29 @@ from aiokafka.structs import TopicPartition
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.domain.bus.events import EVERYBODY, EventDraft, stamp
-from shared.domain.bus.filters import EventFilter
-from shared.domain.bus.folding import FOLD_LIMITS
-from shared.domain.bus.subscriptions import EventForm, EventSubscription, SubscriptionStatus, SubscriptionWish
-from shared.domain.documents import LogEnds
-from shared.domain.errors import NotFound, Unavailable
-from shared.domain.instants import ms
-from shared.flow.bus.flushing import UnwokenUpkeep
-from shared.flow.bus.subscriptions import Subscribing, SubscriptionQuotas
-from shared.flow.bus.topics import TopicFlow
-from shared.flow.bus.upkeep import BusRetention
-from shared.flow.time import DatabaseTime
+from shared.bus.flushing import UnwokenUpkeep
+from shared.bus.rules.events import EVERYBODY, EventDraft, stamp
+from shared.bus.rules.filters import EventFilter
+from shared.bus.rules.folding import FOLD_LIMITS
+from shared.bus.rules.subscriptions import EventForm, EventSubscription, SubscriptionStatus, SubscriptionWish
+from shared.bus.store_log import BusFlush, BusFlushes, FlushResult
+from shared.bus.store_subscriptions import _codec
+from shared.bus.subscriptions import Subscribing, SubscriptionQuotas
+from shared.bus.topics import TopicFlow
+from shared.bus.upkeep import BusRetention
+from shared.core.documents import LogEnds
+from shared.core.errors import NotFound, Unavailable
+from shared.core.instants import ms
+from shared.drivers.kafka import Stream
+from shared.drivers.kafka.local import LocalStream
+from shared.drivers.kafka.servers import KafkaServers
+from shared.drivers.kafka.stream import KafkaStream
+from shared.drivers.mongo.transactions import OwnSession
+from shared.drivers.secrets import KeyRing
 from shared.runtime.bus_settings import BusSettings
 from shared.runtime.metrics import BUS_EVENTS_LOST, BUS_UNREADABLE
-from shared.secrets import KeyRing
 from shared.store import Store
-from shared.store.bus.log import BusFlush, BusFlushes, FlushResult
-from shared.store.bus.subscriptions import _codec
-from shared.store.transactions import OwnSession
-from shared.stream import Stream
-from shared.stream.kafka import KafkaStream
-from shared.stream.kafka.servers import KafkaServers
-from shared.stream.local import LocalStream
+from shared.time import DatabaseTime
 from tests.services.feedback.fanning_out import Wakes, collected, fanning_out, got, log_ends, make_log, publish
 from tests.stack import Endpoints
 from tests.store.bus.made_subscriptions import add, change, made

@@ -17,20 +17,20 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from services.feedback.listener import Listener
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.documents import Position
-from shared.domain.errors import Unavailable
-from shared.domain.jobs.batches import Batch, BatchPart, Receipt
-from shared.domain.push.feedback import MAX_KEYS
+from shared.audience.rules.audiences import KeyRange
+from shared.core.documents import Position
+from shared.core.errors import Unavailable
+from shared.drivers.kafka import Stream
+from shared.drivers.kafka.local import LocalStream
+from shared.drivers.kafka.reading import Chunk
+from shared.drivers.kafka.servers import KafkaServers
+from shared.drivers.kafka.stream import KafkaStream
+from shared.drivers.kafka.topics import topic_ids
+from shared.jobs.rules.batches import Batch, BatchPart, Receipt
+from shared.push.rules.feedback import MAX_KEYS
 from shared.runtime.metrics import FEEDBACK_RECORDS
 from shared.runtime.settings import FeedbackSettings
 from shared.store import Store
-from shared.stream import Stream
-from shared.stream.kafka import KafkaStream
-from shared.stream.kafka.servers import KafkaServers
-from shared.stream.kafka.topics import topic_ids
-from shared.stream.local import LocalStream
-from shared.stream.reading import Chunk
 from tests.broker.proxy import SilencableProxy
 from tests.samples import sample
 from tests.stack import Endpoints
@@ -372,7 +372,7 @@ async def test_records_whose_log_cannot_be_asked_for_are_read_again(
             raise KafkaConnectionError("away")
         return await topic_ids(client, topics)
 
-    monkeypatch.setattr("shared.stream.kafka.reader.topic_ids", answer_two_of_three)
+    monkeypatch.setattr("shared.drivers.kafka.reader.topic_ids", answer_two_of_three)
     await kafka.setup({topic: 3})
     async with listening(kafka, store, topic, flush_seconds=OFTEN):
         for total in (100, 200, 300):

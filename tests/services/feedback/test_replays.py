@@ -8,28 +8,28 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from shared.broker.memory import MemoryBroker
-from shared.domain.bus.cutting import BacklogLimits
-from shared.domain.bus.deliveries import BusDeadLetter
-from shared.domain.bus.filters import EventFilter
-from shared.domain.bus.replays import Replay, ReplayState
-from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus, SubscriptionWish
-from shared.domain.bus.wake_ups import REPLAY_QUEUE
-from shared.domain.documents import LogRange
-from shared.domain.errors import Conflict, Gone, Invalid, NotFound, Unavailable
-from shared.flow.bus import replays
-from shared.flow.bus.deliveries import BusDeadLetterFlow
-from shared.flow.bus.replays import BusReplayFlow, Replaying, ReplayTools, ReplayWish
-from shared.flow.bus.subscriptions import Subscribing, SubscriptionQuotas
-from shared.flow.bus.topics import TopicFlow
-from shared.flow.bus.upkeep import BacklogUpkeep
-from shared.flow.bus.waking import Waker
-from shared.flow.time import DatabaseTime
+from shared.bus import replays
+from shared.bus.deliveries import BusDeadLetterFlow
+from shared.bus.replays import BusReplayFlow, Replaying, ReplayTools, ReplayWish
+from shared.bus.rules.cutting import BacklogLimits
+from shared.bus.rules.deliveries import BusDeadLetter
+from shared.bus.rules.filters import EventFilter
+from shared.bus.rules.replays import Replay, ReplayState
+from shared.bus.rules.subscriptions import EventSubscription, SubscriptionStatus, SubscriptionWish
+from shared.bus.rules.wake_ups import REPLAY_QUEUE
+from shared.bus.subscriptions import Subscribing, SubscriptionQuotas
+from shared.bus.topics import TopicFlow
+from shared.bus.upkeep import BacklogUpkeep
+from shared.bus.waking import Waker
+from shared.core.documents import LogRange
+from shared.core.errors import Conflict, Gone, Invalid, NotFound, Unavailable
+from shared.drivers.kafka import Stream
+from shared.drivers.kafka.stream import KafkaStream
+from shared.drivers.rabbitmq.memory import MemoryBroker
+from shared.drivers.secrets import KeyRing
 from shared.runtime.faults import FaultInjected, arm
-from shared.secrets import KeyRing
 from shared.store import Store
-from shared.stream import Stream
-from shared.stream.kafka import KafkaStream
+from shared.time import DatabaseTime
 from tests.services.feedback.fanning_out import SMALL, Wakes, collected, fanning_out, got, log_ends, make_log, publish
 from tests.store.bus.made_subscriptions import add, change
 

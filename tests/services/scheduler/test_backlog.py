@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from services.scheduler.clock import TickingClock
-from shared.domain.clock.occurrences import Occurrence, once
-from shared.flow.time import DatabaseTime
+from shared.clock.rules.occurrences import Occurrence, once
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
+from shared.time import DatabaseTime
 
 HELD = 400
 MINUTE = timedelta(minutes=1)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.scheduler.hold import FairHold, Held
-from shared.domain.clock.occurrences import once
+from shared.clock.rules.occurrences import once
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from services.scheduler.clock import TickingClock
-from shared.domain.clock.occurrences import Occurrence, once
-from shared.domain.errors import Unavailable
-from shared.flow.time import DatabaseTime
+from shared.clock.rules.occurrences import Occurrence, once
+from shared.core.errors import Unavailable
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
+from shared.time import DatabaseTime
 
 pytestmark = pytest.mark.native
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from services.scheduler.hold import Held, Hold
-from shared.domain.clock.occurrences import once
+from shared.clock.rules.occurrences import once
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

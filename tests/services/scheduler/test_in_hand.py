@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from services.scheduler.deliver import Due, InHand, _Calls
-from shared.domain.clock.callbacks import HttpCallback
-from shared.domain.clock.occurrences import Occurrence, once
-from shared.domain.clock.schedules import Definition
-from shared.flow.clock.schedules import Wanted, draft_one
+from shared.clock.rules.callbacks import HttpCallback
+from shared.clock.rules.occurrences import Occurrence, once
+from shared.clock.rules.schedules import Definition
+from shared.clock.schedules import Wanted, draft_one
 from shared.store import Store
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

@@ -7,11 +7,11 @@ from typing import Any, cast
 import pytest
 
 from services.scheduler.fire import Fire
-from shared.domain.clock.occurrences import Occurrence, once, series
-from shared.flow.clock.settlement import Settlement
-from shared.flow.time import DatabaseTime
+from shared.clock.rules.occurrences import Occurrence, once, series
+from shared.clock.settlement import Settlement
+from shared.clock.store_occurrences import Visible
 from shared.store import Store
-from shared.store.clock.occurrences import Visible
+from shared.time import DatabaseTime
 
 pytestmark = pytest.mark.native
 

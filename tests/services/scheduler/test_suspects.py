@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from services.scheduler.clock import TickingClock
-from shared.domain.clock.occurrences import Occurrence, once
-from shared.flow.time import DatabaseTime
+from shared.clock.rules.occurrences import Occurrence, once
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
+from shared.time import DatabaseTime
 from tests.waiting import until
 
 pytestmark = pytest.mark.native

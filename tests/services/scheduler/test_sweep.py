@@ -6,11 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from services.scheduler.sweep import Sweep
-from shared.domain.clock.occurrences import HELD_BACK, SHARDS, once
-from shared.domain.clock.schedules import ScheduleState, occurrences
-from shared.flow.clock.schedules import ScheduleFlow
-from shared.flow.time import DatabaseTime
+from shared.clock.rules.occurrences import HELD_BACK, SHARDS, once
+from shared.clock.rules.schedules import ScheduleState, occurrences
+from shared.clock.schedules import ScheduleFlow
 from shared.store import Store
+from shared.time import DatabaseTime
 from tests.flow.made import AHEAD, GONE, HOUR, LIST, OTHER, PAST, accepted, past_schedule, pending, stored, wanted
 
 pytestmark = pytest.mark.native

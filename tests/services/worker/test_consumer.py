@@ -9,11 +9,11 @@ import pytest
 
 from services.worker import consumer as rules
 from services.worker.consumer import FAULTS, IN_PLACE_SECONDS, Consumer, Patience, Stage
-from shared.broker.memory import MemoryBroker
-from shared.domain.clock.callbacks import CALL_QUEUE, CallTarget
-from shared.domain.errors import LaneLost, Unavailable
-from shared.domain.jobs.jobs import BATCH_QUEUE, FinishJob, SendBatch
-from shared.domain.tasks import Task, decode, encode
+from shared.clock.rules.callbacks import CALL_QUEUE, CallTarget
+from shared.core.errors import LaneLost, Unavailable
+from shared.core.tasks import Task, decode, encode
+from shared.drivers.rabbitmq.memory import MemoryBroker
+from shared.jobs.rules.jobs import BATCH_QUEUE, FinishJob, SendBatch
 from shared.runtime.loops import Backoff
 from shared.runtime.metrics import REGISTRY
 from tests.clock import ManualClock

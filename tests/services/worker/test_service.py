@@ -6,8 +6,8 @@ from services.wiring import process
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
 from services.worker.service import Workers
-from shared.broker.memory import MemoryBroker
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
+from shared.drivers.rabbitmq.memory import MemoryBroker
 from shared.runtime.configuration import load
 from shared.runtime.health import ProcessHealth
 from tests.waiting import until

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from shared.domain.accounts.apps import App
-from shared.domain.errors import Conflict
+from shared.accounts.rules.apps import App
+from shared.core.errors import Conflict
 from shared.store import Store
 
 

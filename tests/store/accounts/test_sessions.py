@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from shared.domain.accounts.callers import IDLE, LONGEST, WebSession
+from shared.accounts.rules.callers import IDLE, LONGEST, WebSession
 from shared.store import Store
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

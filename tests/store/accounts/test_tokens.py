@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.accounts.callers import Token
-from shared.domain.errors import Conflict
+from shared.accounts.rules.callers import Token
+from shared.core.errors import Conflict
 from shared.store import Store
 
 

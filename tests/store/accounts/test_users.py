@@ -2,9 +2,9 @@
 
 import pytest
 
-from shared.domain.accounts.apps import Role
-from shared.domain.accounts.callers import User
-from shared.domain.errors import Conflict
+from shared.accounts.rules.apps import Role
+from shared.accounts.rules.callers import User
+from shared.core.errors import Conflict
 from shared.store import Store
 
 

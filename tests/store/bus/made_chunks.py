@@ -7,9 +7,9 @@ from typing import Any
 
 from pymongo import AsyncMongoClient, monitoring
 
-from shared.domain.bus.cutting import ChunkHead
+from shared.bus.rules.cutting import ChunkHead
+from shared.bus.store_cuts import BusCuts
 from shared.store import Store
-from shared.store.bus.cuts import BusCuts
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from shared.domain.bus.folding import EventChunk, LogEntry
-from shared.domain.bus.subscriptions import EventSubscription, subscription_id
-from shared.domain.bus.wake_ups import Wake
-from shared.domain.documents import LogEnds, Position
+from shared.bus.rules.folding import EventChunk, LogEntry
+from shared.bus.rules.subscriptions import EventSubscription, subscription_id
+from shared.bus.rules.wake_ups import Wake
+from shared.bus.store_log import BusFlush, LogPosition, PositionMove
+from shared.bus.store_subscriptions import SubscriptionWrite
+from shared.core.documents import LogEnds, Position
 from shared.store import Store
-from shared.store.bus.log import BusFlush, LogPosition, PositionMove
-from shared.store.bus.subscriptions import SubscriptionWrite
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 

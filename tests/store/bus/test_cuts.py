@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from shared.bus.store_log import chunk_document
 from shared.store import Store
-from shared.store.bus.log import chunk_document
 from tests.store.bus.made_chunks import add_chunks, listening
 from tests.store.bus.made_subscriptions import chunk
 

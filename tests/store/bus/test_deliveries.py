@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.domain.bus.deliveries import (
+from shared.bus.rules.deliveries import (
     BusDeadLetter,
     Cursor,
     DeathReason,
@@ -16,9 +16,9 @@ from shared.domain.bus.deliveries import (
     bury,
     delivery_id,
 )
+from shared.bus.store_cuts import CURSORS, DELIVERIES, cursor_codec, delivery_codec
+from shared.bus.store_deliveries import LETTERS, letter_codec
 from shared.store import Store
-from shared.store.bus.cuts import CURSORS, DELIVERIES, cursor_codec, delivery_codec
-from shared.store.bus.deliveries import LETTERS, letter_codec
 from tests.store.bus.made_subscriptions import made
 
 pytestmark = pytest.mark.native

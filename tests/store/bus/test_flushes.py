@@ -10,13 +10,14 @@ import pytest
 from msgspec.structs import replace
 from pymongo.errors import OperationFailure
 
-from shared.domain.bus.subscriptions import SubscriptionStatus
-from shared.domain.bus.wake_ups import Wake
-from shared.domain.documents import Position
+from shared.bus import store_log as log
+from shared.bus import store_replays as replays
+from shared.bus.rules.subscriptions import SubscriptionStatus
+from shared.bus.rules.wake_ups import Wake
+from shared.bus.store_log import BusFlush, FlushResult, LogPosition, PositionMove
+from shared.core.documents import Position
+from shared.drivers.mongo.transactions import OwnSession
 from shared.store import Store
-from shared.store.bus import log, replays
-from shared.store.bus.log import BusFlush, FlushResult, LogPosition, PositionMove
-from shared.store.transactions import OwnSession
 from tests.store.bus.made_subscriptions import NOON, add, change, chunk, flush_of, version
 from tests.waiting import until
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from shared.domain.bus.cutting import CutRules, cut
-from shared.domain.bus.deliveries import Cursor
+from shared.bus.rules.cutting import CutRules, cut
+from shared.bus.rules.deliveries import Cursor
+from shared.bus.store_cuts import CursorCut, cursor_codec
+from shared.bus.store_log import chunk_document
+from shared.drivers.mongo.transactions import OwnSession, run_transaction
 from shared.store import Store
-from shared.store.bus.cuts import CursorCut, cursor_codec
-from shared.store.bus.log import chunk_document
-from shared.store.transactions import OwnSession, run_transaction
 from tests.store.bus.made_subscriptions import NOON, chunk
 
 QUEUES = [f"{number:032x}.g" for number in range(200)]
@@ -62,7 +62,7 @@ async def test_a_locked_cursor_holds_up_no_other(
 
         return await run_transaction(database, count, **options)
 
-    monkeypatch.setattr("shared.store.bus.cuts.run_transaction", transact)
+    monkeypatch.setattr("shared.bus.store_cuts.run_transaction", transact)
     cuts = await make_cuts(store, QUEUES)
     async with locked(store, LOCKED), asyncio.timeout(50):
         outcome = await store.bus_cuts.cut(cuts, session)

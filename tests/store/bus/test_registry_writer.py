@@ -9,15 +9,15 @@ import pytest
 from msgspec.structs import replace
 from pymongo.asynchronous.client_session import AsyncClientSession
 
-from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus
-from shared.domain.bus.wake_ups import FAR_AHEAD, Rest, Wake
-from shared.flow.bus.flushing import UnwokenUpkeep
+from shared.bus.flushing import UnwokenUpkeep
+from shared.bus.rules.subscriptions import EventSubscription, SubscriptionStatus
+from shared.bus.rules.wake_ups import FAR_AHEAD, Rest, Wake
+from shared.bus.store_subscriptions import SubscriptionWrite
+from shared.bus.store_topics import RegistryWriter, raise_version
+from shared.bus.store_wake_ups import wake_up_id
+from shared.clock.store_occurrences import fresh_token
+from shared.drivers.mongo.transactions import LastingConflict, OwnSession, end_session, run_transaction
 from shared.store import Store
-from shared.store.bus.subscriptions import SubscriptionWrite
-from shared.store.bus.topics import RegistryWriter, raise_version
-from shared.store.bus.wake_ups import wake_up_id
-from shared.store.clock.occurrences import fresh_token
-from shared.store.transactions import LastingConflict, OwnSession, end_session, run_transaction
 from tests.store.bus.made_subscriptions import NOON, add, change, made, version
 from tests.tiers import and_rarely
 from tests.waiting import until

@@ -2,12 +2,12 @@
 
 import pytest
 
-from shared.domain.bus.filters import Comparison, DataCondition, EventFilter
-from shared.domain.bus.subscriptions import PUBLISHED_KEY, FormerChoice
-from shared.domain.documents import LogEnds
+from shared.bus.rules.filters import Comparison, DataCondition, EventFilter
+from shared.bus.rules.subscriptions import PUBLISHED_KEY, FormerChoice
+from shared.bus.store_subscriptions import _codec
+from shared.core.documents import LogEnds
+from shared.drivers.mongo.documents import PAGE_BYTES
 from shared.store import Store
-from shared.store.bus.subscriptions import _codec
-from shared.store.documents import PAGE_BYTES
 from tests.store.bus.made_subscriptions import made
 
 pytestmark = pytest.mark.native

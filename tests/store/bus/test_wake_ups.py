@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 from pymongo.asynchronous.client_session import AsyncClientSession
 
-from shared.domain.bus.wake_ups import FAR_AHEAD, Rest, TakenWakeUp, Wake, WakeStage, WakeUp, queue_owner
-from shared.domain.clock.occurrences import Occurrence
+from shared.bus.rules.wake_ups import FAR_AHEAD, Rest, TakenWakeUp, Wake, WakeStage, WakeUp, queue_owner
+from shared.bus.store_wake_ups import wake_up_id
+from shared.clock.rules.occurrences import Occurrence
+from shared.clock.store_occurrences import Visible, fresh_token
+from shared.drivers.mongo.documents import BSON_TYPES
 from shared.store import Store
-from shared.store.bus.wake_ups import wake_up_id
-from shared.store.clock.occurrences import Visible, fresh_token
-from shared.store.documents import BSON_TYPES
 from tests.store.bus.made_subscriptions import made
 
 pytestmark = pytest.mark.native

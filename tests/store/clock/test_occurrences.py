@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.clock.occurrences import HELD_BACK, SHARDS, Occurrence, OccurrenceKind, once, retry_entry, series
+from shared.clock.rules.occurrences import HELD_BACK, SHARDS, Occurrence, OccurrenceKind, once, retry_entry, series
+from shared.clock.store_occurrences import Heads, Retry, Visible, fresh_token
 from shared.store import Store
-from shared.store.clock.occurrences import Heads, Retry, Visible, fresh_token
 from tests.commands import count_commands
 
 pytestmark = pytest.mark.native

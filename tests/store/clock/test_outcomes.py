@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.clock.occurrences import DeadLetter, ErrorCount, Outcome, OutcomeResult, place_of
-from shared.domain.errors import Invalid
-from shared.domain.ids import Idempotency
+from shared.clock.rules.occurrences import DeadLetter, ErrorCount, Outcome, OutcomeResult, place_of
+from shared.console.store_idempotency import FirstUse
+from shared.core.errors import Invalid
+from shared.core.ids import Idempotency
 from shared.store import Store
-from shared.store.idempotency import FirstUse
 
 pytestmark = pytest.mark.native
 

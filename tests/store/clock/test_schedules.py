@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.clock.callbacks import HttpCallback
-from shared.domain.clock.recurrence import Cron
-from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, digest, schedule_id
+from shared.clock.rules.callbacks import HttpCallback
+from shared.clock.rules.recurrence import Cron
+from shared.clock.rules.schedules import Definition, Schedule, ScheduleState, digest, schedule_id
+from shared.clock.store_schedules import Ending, _range_of
 from shared.store import Store
-from shared.store.clock.schedules import Ending, _range_of
 
 pytestmark = pytest.mark.native
 

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from shared.domain.console.audit import ActedOn, Actor, ActOutcome, AuditRecord
+from shared.console.rules.audit import ActedOn, Actor, ActOutcome, AuditRecord
 from shared.store import Store
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

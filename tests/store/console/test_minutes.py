@@ -3,7 +3,7 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from shared.domain.console.processes import Counts, MinuteCounts
+from shared.console.rules.processes import Counts, MinuteCounts
 from shared.store import Store
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from shared.domain.console.processes import ThingInHand
+from shared.console.rules.processes import ThingInHand
 from shared.store import Store
 from tests.domain.console.test_processes import NOON, a_process
 

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.jobs.batches import SLOTS, TRANSITIONS, Batch, BatchPart, BatchStatus, Receipt, Totals
+from shared.audience.rules.audiences import KeyRange
+from shared.jobs.rules.batches import SLOTS, TRANSITIONS, Batch, BatchPart, BatchStatus, Receipt, Totals
+from shared.jobs.store_batches import PlanEnd
 from shared.store import Store
-from shared.store.jobs.batches import PlanEnd
 from tests.commands import count_commands
 
 pytestmark = pytest.mark.native

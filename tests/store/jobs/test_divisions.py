@@ -10,11 +10,11 @@ import pytest
 from msgspec.structs import replace
 from pymongo.errors import DuplicateKeyError
 
-from shared.domain.audience.audiences import DeviceList, File, PushTable
-from shared.domain.audience.devices import Keys
-from shared.domain.errors import Unavailable
-from shared.domain.jobs.dividing import FoundDevices, next_step
-from shared.domain.jobs.groups import Division, Step
+from shared.audience.rules.audiences import DeviceList, File, PushTable
+from shared.audience.rules.devices import Keys
+from shared.core.errors import Unavailable
+from shared.jobs.rules.dividing import FoundDevices, next_step
+from shared.jobs.rules.groups import Division, Step
 from shared.store import Store
 
 pytestmark = pytest.mark.native

@@ -3,10 +3,10 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from shared.domain.instants import ns
-from shared.domain.jobs.jobs import Job, JobStatus
+from shared.core.instants import ns
+from shared.jobs.rules.jobs import Job, JobStatus
+from shared.jobs.store_jobs import place_of_job
 from shared.store import Store
-from shared.store.jobs.jobs import place_of_job
 from tests.store.made import a_job
 
 

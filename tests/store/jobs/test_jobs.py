@@ -10,15 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.audience.audiences import PushTable
-from shared.domain.errors import Conflict, Invalid
-from shared.domain.ids import Idempotency
-from shared.domain.instants import from_ms
-from shared.domain.jobs.batches import Receipt, Totals
-from shared.domain.jobs.events import PLAN, Event, EventState
-from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus
-from shared.domain.jobs.templates import Template
-from shared.domain.push.records import APNS
+from shared.audience.rules.audiences import PushTable
+from shared.core.errors import Conflict, Invalid
+from shared.core.ids import Idempotency
+from shared.core.instants import from_ms
+from shared.jobs.rules.batches import Receipt, Totals
+from shared.jobs.rules.events import PLAN, Event, EventState
+from shared.jobs.rules.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus
+from shared.jobs.rules.templates import Template
+from shared.push.rules.records import APNS
 from shared.store import Store
 from tests.commands import count_commands
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from shared.domain.jobs.batches import Receipt, Totals
-from shared.domain.jobs.events import COMPLETE, TRIP, Milestone
-from shared.domain.jobs.jobs import RESUMABLE, STOPPABLE, JobStatus
+from shared.jobs.rules.batches import Receipt, Totals
+from shared.jobs.rules.events import COMPLETE, TRIP, Milestone
+from shared.jobs.rules.jobs import RESUMABLE, STOPPABLE, JobStatus
+from shared.jobs.store_milestones import JobMilestones
 from shared.store import Store
-from shared.store.jobs.milestones import JobMilestones
 from tests.store.made import added
 
 pytestmark = pytest.mark.native

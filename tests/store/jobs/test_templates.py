@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.domain.errors import Conflict
-from shared.domain.jobs.templates import Template
+from shared.core.errors import Conflict
+from shared.jobs.rules.templates import Template
 from shared.store import Store
 
 BODY: dict[str, Any] = {"$a.b": {"": ["{{x}}", None, 1.5, 2**63 - 1, "\0", "é😀"]}, "_id": "7"}

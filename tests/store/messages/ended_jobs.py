@@ -4,13 +4,13 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.jobs.batches import Batch, Receipt, Totals
-from shared.domain.jobs.jobs import Job
-from shared.domain.messages.ledger import RANKS, Message, MessageState, News, entry_id, hear
-from shared.flow.jobs.moves import fresh_incarnation
+from shared.audience.rules.audiences import KeyRange
+from shared.jobs.moves import fresh_incarnation
+from shared.jobs.rules.batches import Batch, Receipt, Totals
+from shared.jobs.rules.jobs import Job
+from shared.messages.rules.ledger import RANKS, Message, MessageState, News, entry_id, hear
+from shared.messages.store_ledger import EntryChange, WriteResult
 from shared.store import Store
-from shared.store.messages.ledger import EntryChange, WriteResult
 from tests.store.made import a_job
 
 NOW = datetime(2026, 12, 24, tzinfo=UTC)

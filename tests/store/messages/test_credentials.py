@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.errors import Conflict
-from shared.domain.messages.clocks import adopt
-from shared.domain.messages.credentials import Credential, CredentialStatus, SendOrder, SendRetry
-from shared.domain.messages.pacing import Pace, PaceGuard, reserve
-from shared.domain.messages.places import AccountPlace, enter, have_one_yield
+from shared.core.errors import Conflict
+from shared.messages.rules.clocks import adopt
+from shared.messages.rules.credentials import Credential, CredentialStatus, SendOrder, SendRetry
+from shared.messages.rules.pacing import Pace, PaceGuard, reserve
+from shared.messages.rules.places import AccountPlace, enter, have_one_yield
 from shared.store import Store
 from tests.commands import count_commands
 

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.jobs.jobs import Job
-from shared.domain.messages.jobs import MessageCounts
-from shared.domain.messages.ledger import RANKS, MessageState, entry_id
+from shared.jobs.rules.jobs import Job
+from shared.messages.rules.jobs import MessageCounts
+from shared.messages.rules.ledger import RANKS, MessageState, entry_id
+from shared.messages.store_kept_ledgers import KeptJob
 from shared.store import Store
-from shared.store.messages.kept_ledgers import KeptJob
 from tests.store.messages.ended_jobs import EVER, add_job, count_rows, end, left, tell
 
 TOLD = [state for state in RANKS if RANKS[state] > RANKS[MessageState.SENT]]

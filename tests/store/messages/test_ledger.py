@@ -8,11 +8,11 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.instants import ns
-from shared.domain.jobs.batches import Batch, BatchStatus, Receipt, batch_id
-from shared.domain.messages.answers import CallAccepted, CallRefused, CallUnanswered, Channel, NotNow, Reason
-from shared.domain.messages.ledger import (
+from shared.audience.rules.audiences import KeyRange
+from shared.core.instants import ns
+from shared.jobs.rules.batches import Batch, BatchStatus, Receipt, batch_id
+from shared.messages.rules.answers import CallAccepted, CallRefused, CallUnanswered, Channel, NotNow, Reason
+from shared.messages.rules.ledger import (
     Message,
     MessageState,
     News,
@@ -23,9 +23,9 @@ from shared.domain.messages.ledger import (
     prefix_of,
     write_ahead,
 )
-from shared.domain.messages.singles import SingleWish
+from shared.messages.rules.singles import SingleWish
+from shared.messages.store_ledger import EntryChange, MessageLedger, WriteResult
 from shared.store import Store
-from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult
 from tests.store.made import a_job
 
 NOW = datetime(2026, 12, 24, tzinfo=UTC)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from shared.domain.messages.ledger import (
+from shared.messages.rules.ledger import (
     EarlierAttempt,
     Message,
     MessageState,
@@ -14,8 +14,8 @@ from shared.domain.messages.ledger import (
     hear,
     redact,
 )
+from shared.messages.store_ledger import EntryChange, WriteResult
 from shared.store import Store
-from shared.store.messages.ledger import EntryChange, WriteResult
 
 NOW = datetime(2026, 12, 24, tzinfo=UTC)
 INCARNATION = "abc"

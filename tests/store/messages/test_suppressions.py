@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.suppressions import (
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.suppressions import (
     Suppression,
     SuppressionCause,
     listing_of,

@@ -13,11 +13,11 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import AutoReconnect
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
-from shared.domain.documents import Position
-from shared.domain.errors import Unavailable
-from shared.domain.jobs.batches import OTHER
+from shared.core.documents import Position
+from shared.core.errors import Unavailable
+from shared.jobs.rules.batches import OTHER
+from shared.push.store import Feedbacks
 from shared.store import DURABLE, Store
-from shared.store.push import Feedbacks
 from tests.broker.proxy import SilencableProxy
 from tests.stack.mongodb import through_port
 from tests.store.made import added

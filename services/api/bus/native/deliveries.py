@@ -18,7 +18,8 @@ from services.api.http import paging, wire
 from services.api.http.rights import OPERATE_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
 from services.api.http.wire import Timestamp, decode_body, hide
-from shared.domain.bus.deliveries import (
+from shared.bus.deliveries import MOST_AT_ONCE, BusDeadLetterFlow, DeliveryLookup
+from shared.bus.rules.deliveries import (
     BusDeadLetter,
     BusLetterPlace,
     DeathReason,
@@ -30,8 +31,7 @@ from shared.domain.bus.deliveries import (
     place_of_delivery,
     place_of_letter,
 )
-from shared.domain.instants import format_instant, format_maybe
-from shared.flow.bus.deliveries import MOST_AT_ONCE, BusDeadLetterFlow, DeliveryLookup
+from shared.core.instants import format_instant, format_maybe
 
 
 class BusAttemptView(Struct, frozen=True, kw_only=True):

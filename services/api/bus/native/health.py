@@ -16,11 +16,11 @@ from services.api.http import wire
 from services.api.http.rights import KNOWN, OPERATE_NAMESPACE, VIEW_NAMESPACE
 from services.api.http.routes import Resource, Route
 from services.api.http.wire import Timestamp
-from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus
-from shared.domain.instants import format_maybe
-from shared.flow.bus.receivers import ReceiverTrials
-from shared.flow.bus.standing import BusPressure, QueueStandings, ReceiverStanding
-from shared.flow.bus.subscriptions import Subscribing
+from shared.bus.receivers import ReceiverTrials
+from shared.bus.rules.subscriptions import EventSubscription, SubscriptionStatus
+from shared.bus.standing import BusPressure, QueueStandings, ReceiverStanding
+from shared.bus.subscriptions import Subscribing
+from shared.core.instants import format_maybe
 
 
 class BusHealthView(Struct, frozen=True, kw_only=True):

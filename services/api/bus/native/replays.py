@@ -15,11 +15,11 @@ from services.api.http import paging, wire
 from services.api.http.rights import OPERATE_NAMESPACE, VIEW_NAMESPACE
 from services.api.http.routes import Resource, Route
 from services.api.http.wire import Timestamp, decode_body
-from shared.domain.bus.events import check_topic_name
-from shared.domain.bus.replays import Replay, ReplayState
-from shared.domain.errors import Invalid
-from shared.domain.instants import format_instant, format_maybe, read_instant
-from shared.flow.bus.replays import BusReplayFlow, ReplayWish
+from shared.bus.replays import BusReplayFlow, ReplayWish
+from shared.bus.rules.events import check_topic_name
+from shared.bus.rules.replays import Replay, ReplayState
+from shared.core.errors import Invalid
+from shared.core.instants import format_instant, format_maybe, read_instant
 
 MOST_TOPICS = 1_000
 

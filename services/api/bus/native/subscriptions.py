@@ -24,9 +24,9 @@ from services.api.http.identity import look_again
 from services.api.http.rights import KNOWN, OPERATE_NAMESPACE, OWN_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
 from services.api.http.routes import Resource, Route
 from services.api.http.wire import Timestamp, decode_body, hide_path
-from shared.domain.bus.events import PrivateTopic, check_published_name, check_topic_name
-from shared.domain.bus.filters import Comparison, DataCondition, EventFilter, check_filter
-from shared.domain.bus.subscriptions import (
+from shared.bus.rules.events import PrivateTopic, check_published_name, check_topic_name
+from shared.bus.rules.filters import Comparison, DataCondition, EventFilter, check_filter
+from shared.bus.rules.subscriptions import (
     LONGEST_TIMEOUT,
     MOST_BYTES,
     MOST_EVENTS,
@@ -37,11 +37,11 @@ from shared.domain.bus.subscriptions import (
     SubscriptionStatus,
     SubscriptionWish,
 )
-from shared.domain.errors import Forbidden, Invalid
-from shared.domain.instants import format_instant, format_maybe
-from shared.flow.bus.standing import QueueStandings
-from shared.flow.bus.subscriptions import MadeSubscription, Subscribing
-from shared.outgoing.checks import CheckUrl, check_headers
+from shared.bus.standing import QueueStandings
+from shared.bus.subscriptions import MadeSubscription, Subscribing
+from shared.core.errors import Forbidden, Invalid
+from shared.core.instants import format_instant, format_maybe
+from shared.drivers.http.checks import CheckUrl, check_headers
 from shared.runtime.bus_settings import BusSettings
 
 KEY = re.compile(r"[A-Za-z0-9\-_.~:]{1,255}")

@@ -27,9 +27,9 @@ from services.api.http.wire import (
     status_of,
     without_frames,
 )
-from shared.domain.accounts.apps import read_namespace
-from shared.domain.accounts.callers import Caller, user_namespace
-from shared.domain.bus.events import (
+from shared.accounts.rules.apps import read_namespace
+from shared.accounts.rules.callers import Caller, user_namespace
+from shared.bus.rules.events import (
     DESCRIPTION_CHARACTERS,
     ID_CHARACTERS,
     URL_CHARACTERS,
@@ -37,9 +37,9 @@ from shared.domain.bus.events import (
     check_topic_name,
     read_native,
 )
-from shared.domain.errors import Forbidden, Invalid
-from shared.domain.instants import format_instant
-from shared.flow.bus.topics import BeyondTopicQuota, EventPublisher, TopicChange, TopicFlow, TopicWithCount
+from shared.bus.topics import BeyondTopicQuota, EventPublisher, TopicChange, TopicFlow, TopicWithCount
+from shared.core.errors import Forbidden, Invalid
+from shared.core.instants import format_instant
 from shared.runtime.bus_settings import BusSettings
 from shared.runtime.loops import Turns
 

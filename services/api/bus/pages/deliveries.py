@@ -16,7 +16,7 @@ from services.api.http.pages.routes import (
     read_instant,
 )
 from services.api.http.pages.visits import SHOWN, ApiProblem, Visit
-from shared.domain.instants import format_maybe
+from shared.core.instants import format_maybe
 
 _STATUSES = (("", "all"), *((status, status) for status in ("open", "delivered", "dead", "discarded")))
 _REFRESH_SECONDS = 2

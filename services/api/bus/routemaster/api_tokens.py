@@ -21,14 +21,14 @@ from services.api.http.identity import caller_of
 from services.api.http.rights import EVERYBODY, OnBus
 from services.api.http.routes import Parameter, Resource, Route
 from services.api.http.wire import decode_body, hide
-from shared.domain.accounts.apps import NAME_CHARACTERS
-from shared.domain.accounts.callers import Token, TokenScope, bus_digest, check_token_name
-from shared.domain.accounts.secrets import SECRET_CHARACTERS, check_bus_secret
-from shared.domain.bus.subscriptions import PUBLISHED_KEY
-from shared.domain.errors import Conflict, Invalid, NotFound
-from shared.flow.bus.standing import QueueStandings
-from shared.flow.bus.subscriptions import Subscribing
-from shared.flow.clock.revocations import RevocationFlow
+from shared.accounts.rules.apps import NAME_CHARACTERS
+from shared.accounts.rules.callers import Token, TokenScope, bus_digest, check_token_name
+from shared.accounts.rules.secrets import SECRET_CHARACTERS, check_bus_secret
+from shared.bus.rules.subscriptions import PUBLISHED_KEY
+from shared.bus.standing import QueueStandings
+from shared.bus.subscriptions import Subscribing
+from shared.clock.revocations import RevocationFlow
+from shared.core.errors import Conflict, Invalid, NotFound
 from shared.runtime.bus_settings import BusSettings
 from shared.runtime.cached import Cached
 from shared.runtime.clock import Clock

@@ -17,12 +17,12 @@ from services.api.http.identity import caller_of, look_again
 from services.api.http.rights import OnBus
 from services.api.http.routes import Resource, Route
 from services.api.http.wire import decode_body, hide_path
-from shared.domain.accounts.callers import Caller
-from shared.domain.bus.subscriptions import PUBLISHED_KEY, EventSubscription, SubscriptionWish, share_topics
-from shared.domain.errors import NotFound
-from shared.flow.bus.standing import QueueStanding, QueueStandings
-from shared.flow.bus.subscriptions import LONGEST_TIMEOUT_MS, Subscribing, read_published_wish
-from shared.outgoing.checks import CheckUrl
+from shared.accounts.rules.callers import Caller
+from shared.bus.rules.subscriptions import PUBLISHED_KEY, EventSubscription, SubscriptionWish, share_topics
+from shared.bus.standing import QueueStanding, QueueStandings
+from shared.bus.subscriptions import LONGEST_TIMEOUT_MS, Subscribing, read_published_wish
+from shared.core.errors import NotFound
+from shared.drivers.http.checks import CheckUrl
 from shared.runtime.bus_settings import BusSettings
 from shared.runtime.cached import Coalescer
 from shared.store import Store

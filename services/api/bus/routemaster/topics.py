@@ -18,10 +18,10 @@ from services.api.http.errors import BadInput
 from services.api.http.identity import caller_of, look_again, shown_by
 from services.api.http.rights import OnBus
 from services.api.http.routes import Resource, Route
-from shared.domain.accounts.callers import token_namespace, user_namespace
-from shared.domain.bus.events import URL_CHARACTERS, EventDraft, check_object, check_published_name, read_published
-from shared.domain.errors import Invalid
-from shared.flow.bus.topics import EventPublisher, TopicFlow
+from shared.accounts.rules.callers import token_namespace, user_namespace
+from shared.bus.rules.events import URL_CHARACTERS, EventDraft, check_object, check_published_name, read_published
+from shared.bus.topics import EventPublisher, TopicFlow
+from shared.core.errors import Invalid
 from shared.runtime.bus_settings import BusSettings
 from shared.store import Store
 

@@ -13,7 +13,7 @@ from services.api.http.pages.namespaces import EVERY, chosen_namespace, read_cho
 from services.api.http.pages.pictures import Piece
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values, act_on_chosen
 from services.api.http.pages.visits import SHOWN, ApiAnswer, ApiProblem, Visit, address
-from shared.domain.time_zones import time_zone
+from shared.core.time_zones import time_zone
 
 _SCHEDULES = "/schedules"
 SECTION = NavSection("Schedules", _SCHEDULES, order=100, group="Schedule", needs=("failing-callbacks",))

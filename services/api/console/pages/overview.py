@@ -18,8 +18,8 @@ from services.api.http.pages.routes import NavSection, PageRoute, PageSet, Value
 from services.api.http.pages.visits import SHOWN, ApiProblem, Visit, address
 from services.api.messages.messages import RUNNING_HEADER
 from services.api.messages.pages.ledger import CAUSES, CHANNELS, REASONS
-from shared.domain.clock.schedules import KEY
-from shared.domain.messages.recipients import ADDRESS_CHARACTERS, explain_search
+from shared.clock.rules.schedules import KEY
+from shared.messages.rules.recipients import ADDRESS_CHARACTERS, explain_search
 from shared.runtime.server_settings import BrokerSettings
 
 HOUR = 60

@@ -29,7 +29,7 @@ from services.api.http.pages.routes import SAID, FormRoute, Moved, PageRoute, Pa
 from services.api.http.pages.sessions import REFRESH, Visitors
 from services.api.http.pages.visits import ApiProblem, Visit
 from services.api.http.paging import PUBLIC_PATH, first
-from shared.domain.errors import Unauthorized, Unavailable
+from shared.core.errors import Unauthorized, Unavailable
 
 _SHOWN = "x-shown"
 _COUNT_DIGITS = 12

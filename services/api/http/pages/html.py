@@ -25,9 +25,9 @@ from markupsafe import Markup, escape
 from services.api.http.pages import pictures
 from services.api.http.pages.visits import FORM_BYTES, address
 from services.api.http.rights import EVERYBODY
-from shared.domain.audience.zones import REST
-from shared.domain.console.audit import REASON_CHARACTERS, ends_something
-from shared.domain.jobs.events import per_unit
+from shared.audience.rules.zones import REST
+from shared.console.rules.audit import REASON_CHARACTERS, ends_something
+from shared.jobs.rules.events import per_unit
 
 UNKNOWN = "\N{EN DASH}"
 _OFFSET = re.compile(r"([+-])(\d\d)(\d\d)")

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from services.api.http.pages.visits import ApiProblem, Visit
-from shared.domain.plain_words import describe_json_fault, read_typed_number
+from shared.core.plain_words import describe_json_fault, read_typed_number
 
 _PAGE, _FORM = "page", "form"
 Function = TypeVar("Function", bound=Callable[..., Awaitable[Any]])

@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from services.api.http.errors import header_values
 from services.api.http.identity import SESSION, Directory, count_sign_in
-from shared.domain.accounts.callers import LONGEST, Caller, WebSession, secret_digest
-from shared.domain.errors import Unauthorized
+from shared.accounts.rules.callers import LONGEST, Caller, WebSession, secret_digest
+from shared.core.errors import Unauthorized
 from shared.runtime.cached import Cached
 from shared.runtime.clock import Clock
 from shared.store import Store

@@ -25,9 +25,9 @@ from services.api.http.guards import encode_part, without_slash
 from services.api.http.identity import name_caller
 from services.api.http.pages.sessions import is_refresh
 from services.api.http.routes import JSON
-from shared.domain.accounts.apps import Role
-from shared.domain.accounts.callers import Caller
-from shared.domain.plain_words import decode_but
+from shared.accounts.rules.apps import Role
+from shared.accounts.rules.callers import Caller
+from shared.core.plain_words import decode_but
 from shared.runtime.cached import CachedByKey, is_unavailable
 
 INNER = "inner"

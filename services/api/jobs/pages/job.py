@@ -23,9 +23,9 @@ from services.api.jobs.pages.job_list import (
     show_job,
     tell_in_zone,
 )
-from shared.domain.jobs import events
-from shared.domain.jobs.batches import BatchStatus
-from shared.domain.jobs.events import SILENT, label_of
+from shared.jobs.rules import events
+from shared.jobs.rules.batches import BatchStatus
+from shared.jobs.rules.events import SILENT, label_of
 
 PATH = "/jobs/{app_id:str}/{job_id:str}"
 SAID = {"pause": "paused", "resume": "resumed", "stop": "stopped"}

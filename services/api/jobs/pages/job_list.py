@@ -13,8 +13,8 @@ from services.api.http.pages.pictures import Piece
 from services.api.http.pages.routes import NavSection, PageRoute, PageSet, Values
 from services.api.http.pages.visits import ApiAnswer, ApiProblem, Visit
 from services.api.jobs.job_view import ENDED, JobState
-from shared.domain.audience.zones import REST
-from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STARTABLE, STOPPABLE
+from shared.audience.rules.zones import REST
+from shared.jobs.rules.jobs import PAUSABLE, RESUMABLE, STARTABLE, STOPPABLE
 
 Json = Mapping[str, Any]
 STATES = {

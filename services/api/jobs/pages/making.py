@@ -32,8 +32,8 @@ from services.api.http.pages.routes import (
 from services.api.http.pages.visits import FORM_BYTES, ApiProblem, Visit, address
 from services.api.jobs.pages.job_list import SECTION
 from services.api.jobs.pages.templates import READ_AT_ONCE, group_by_name, message_of, notification_of, tags_in
-from shared.domain.instants import ns
-from shared.domain.push.records import SERVICES
+from shared.core.instants import ns
+from shared.push.rules.records import SERVICES
 
 NOW, AT, LOCALIZED = "now", "at", "localized"
 BY_ACCOUNT = "credential"

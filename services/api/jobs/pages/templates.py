@@ -18,8 +18,8 @@ from services.api.http.pages.routes import (
     read_object,
 )
 from services.api.http.pages.visits import ApiProblem, Visit, address
-from shared.domain.audience.audiences import normal_locale
-from shared.domain.jobs.templates import Template, places_by_locale, tags_of, texts_of
+from shared.audience.rules.audiences import normal_locale
+from shared.jobs.rules.templates import Template, places_by_locale, tags_of, texts_of
 
 READ_AT_ONCE = 1_000
 MOST_READS = 4

@@ -26,7 +26,7 @@ from services.api.http.pages.routes import (
     refuse,
 )
 from services.api.http.pages.visits import ApiProblem, Visit, address
-from shared.domain.messages.answers import Channel
+from shared.messages.rules.answers import Channel
 
 
 class KindField(Struct, frozen=True):

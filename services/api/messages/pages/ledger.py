@@ -22,7 +22,7 @@ from services.api.jobs.job_view import ENDED
 from services.api.jobs.pages.job_list import MESSAGE_STATES, message_pieces
 from services.api.messages.messages import RUNNING_HEADER
 from services.api.messages.pages.accounts import KINDS, SECTION
-from shared.domain.messages.recipients import explain_search
+from shared.messages.rules.recipients import explain_search
 
 REASONS = {
     "malformed": "not an address of this kind",

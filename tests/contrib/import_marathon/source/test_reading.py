@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from carillon_imports.marathon.source import MAX_JSON_BYTES, PAGE, JobRow, TemplateRow, open_source
-from shared.domain.errors import CarillonError, Invalid, Unavailable
+from shared.core.errors import CarillonError, Invalid, Unavailable
 from tests.contrib.import_marathon.source.source import Source
 
 pytestmark = [pytest.mark.imports, pytest.mark.native]

@@ -6,9 +6,9 @@ from urllib.parse import quote
 
 import pytest
 
-from shared.domain.accounts.apps import fold_email
-from shared.domain.clock.occurrences import DeadLetter
-from shared.domain.clock.schedules import schedule_id
+from shared.accounts.rules.apps import fold_email
+from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.schedules import schedule_id
 from shared.runtime.settings import ApiSettings
 from tests.services.api.client import ADMIN, Client
 from tests.services.api.conftest import House

@@ -8,16 +8,16 @@ import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from services.worker.clock.call import HttpCaller
-from shared.domain.clock.callbacks import CallTarget, HttpCallback
-from shared.domain.clock.occurrences import once
-from shared.domain.clock.schedules import Definition
-from shared.flow import accounts
-from shared.flow.accounts import Signing
-from shared.flow.clock.schedules import Accepted, Wanted
-from shared.flow.clock.settlement import Settlement
-from shared.flow.time import DatabaseTime
+from shared.accounts import removal as accounts
+from shared.accounts.removal import Signing
+from shared.clock.rules.callbacks import CallTarget, HttpCallback
+from shared.clock.rules.occurrences import once
+from shared.clock.rules.schedules import Definition
+from shared.clock.schedules import Accepted, Wanted
+from shared.clock.settlement import Settlement
 from shared.runtime.settings import ApiSettings, CallbackSettings
 from shared.store import Store
+from shared.time import DatabaseTime
 from tests.outgoing.receiver import INTERNET, Received, calling, receiving
 from tests.services.api.client import ADMIN, Client
 from tests.services.api.conftest import House

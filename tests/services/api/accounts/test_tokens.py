@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from services.api.accounts.tokens import MOST_OVERLAP_SECONDS
-from shared.domain.instants import format_instant, read_instant
+from shared.core.instants import format_instant, read_instant
 from tests.services.api.client import Client, Reply
 from tests.services.api.conftest import House
 from tests.waiting import until

@@ -6,7 +6,7 @@ from base64 import b64encode
 import pytest
 from structlog.testing import capture_logs
 
-from shared.domain.accounts.callers import bus_digest, secret_digest
+from shared.accounts.rules.callers import bus_digest, secret_digest
 from tests.services.api.bus.conftest import Bus, event, is_empty, is_refused, subscription
 from tests.services.api.client import Client
 from tests.services.api.conftest import ROOT_KEY

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from shared.domain.bus.subscriptions import subscription_id
-from shared.flow.bus.subscriptions import open_secrets
+from shared.bus.rules.subscriptions import subscription_id
+from shared.bus.subscriptions import open_secrets
 from shared.runtime.bus_settings import BusSettings
 from shared.runtime.settings import ApiSettings
 from tests.services.api.bus.conftest import CALLBACK, Bus, is_empty, is_refused

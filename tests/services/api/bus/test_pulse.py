@@ -9,8 +9,8 @@ import pytest
 
 from services.api.bus.routemaster import api_tokens
 from services.api.http import health, identity
-from shared.domain.accounts.callers import Token
-from shared.domain.errors import Unavailable
+from shared.accounts.rules.callers import Token
+from shared.core.errors import Unavailable
 from shared.runtime.bus_settings import BusSettings
 from tests.services.api.bus.conftest import Bus, is_empty, is_refused, subscription
 from tests.services.api.client import Client

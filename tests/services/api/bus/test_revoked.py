@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from services.api.http import identity
-from shared.domain.accounts.callers import Caller
+from shared.accounts.rules.callers import Caller
 from tests.services.api.bus.conftest import CALLBACK, Bus, event, is_empty, is_refused, subscription
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.bus.subscriptions import SubscriptionStatus
+from shared.bus.rules.subscriptions import SubscriptionStatus
+from shared.bus.store_subscriptions import BusSubscriptions, SubscriptionWrite
+from shared.bus.store_topics import BusTopics
 from shared.runtime.bus_settings import BusSettings
-from shared.store.bus.subscriptions import BusSubscriptions, SubscriptionWrite
-from shared.store.bus.topics import BusTopics
 from tests.services.api.bus.conftest import CALLBACK, Bus, event, is_empty, is_refused, subscription
 from tests.services.api.client import Client
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shared.domain.bus.events import NOTICES
+from shared.bus.rules.events import NOTICES
 from shared.runtime.bus_settings import BusSettings
 from tests.services.api.bus.conftest import URL, Bus, event, is_empty, is_refused
 from tests.services.api.client import Client

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from shared.broker.memory import MemoryBroker
-from shared.outgoing.guard import OwnApi
-from shared.stream.local import LocalStream
+from shared.drivers.http.guard import OwnApi
+from shared.drivers.kafka.local import LocalStream
+from shared.drivers.rabbitmq.memory import MemoryBroker
 from tests.services.api.client import Client, Reply
 from tests.services.api.conftest import House
 from tests.services.api.test_bad_input import is_problem

@@ -11,11 +11,11 @@ import pytest
 from pymongo.errors import BulkWriteError
 
 from services.api.http.wire import ITEM_BYTES
-from shared.domain.clock.callbacks import HttpCallback, RabbitCallback
-from shared.domain.clock.occurrences import HELD_BACK, DeadLetter, Occurrence, OccurrenceKind, Outcome, OutcomeResult
-from shared.domain.clock.schedules import Schedule, ScheduleState, schedule_id
-from shared.domain.instants import format_instant, read_instant
-from shared.store.idempotency import FirstUse
+from shared.clock.rules.callbacks import HttpCallback, RabbitCallback
+from shared.clock.rules.occurrences import HELD_BACK, DeadLetter, Occurrence, OccurrenceKind, Outcome, OutcomeResult
+from shared.clock.rules.schedules import Schedule, ScheduleState, schedule_id
+from shared.console.store_idempotency import FirstUse
+from shared.core.instants import format_instant, read_instant
 from tests.services.api.client import ADMIN, Client, Reply
 from tests.services.api.conftest import House
 

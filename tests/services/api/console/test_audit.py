@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from services.api.http.acts import REASON_HEADER
-from shared.domain.console.audit import AuditRecord
-from shared.domain.errors import Unavailable
-from shared.domain.jobs.batches import Receipt, Totals
-from shared.domain.jobs.events import COMPLETE, Milestone
+from shared.console.rules.audit import AuditRecord
+from shared.core.errors import Unavailable
+from shared.jobs.rules.batches import Receipt, Totals
+from shared.jobs.rules.events import COMPLETE, Milestone
 from tests.services.api.client import ADMIN
 from tests.services.api.conftest import House
 

@@ -7,9 +7,9 @@ import pytest
 
 from services.wiring.rooms import Rooms
 from services.worker.console.bulk import BulkRunner
-from shared.domain.clock.occurrences import DeadLetter
-from shared.domain.clock.schedules import schedule_id
-from shared.domain.console.bulk_actions import RunBulkAction
+from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.schedules import schedule_id
+from shared.console.rules.bulk_actions import RunBulkAction
 from tests.services.api.client import Client, Reply
 from tests.services.api.conftest import House
 

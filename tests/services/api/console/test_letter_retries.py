@@ -8,9 +8,9 @@ import pytest
 from services.api.console.letter_retries import RETRIED_AT_ONCE
 from services.wiring.rooms import Rooms
 from services.worker.console.bulk import BulkRunner
-from shared.domain.clock.occurrences import DeadLetter
-from shared.domain.clock.schedules import schedule_id
-from shared.domain.console.bulk_actions import OPEN_AT_ONCE, RunBulkAction
+from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.schedules import schedule_id
+from shared.console.rules.bulk_actions import OPEN_AT_ONCE, RunBulkAction
 from tests.services.api.client import Client
 from tests.services.api.conftest import House
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from shared.domain.console.overview import _CHECKS
-from shared.domain.console.processes import QueueState
-from shared.domain.console.signs import ROLES, SIGNS
-from shared.domain.errors import Unavailable
-from shared.domain.jobs.jobs import JobStatus
-from shared.flow.console import overview
+from shared.console import overview
+from shared.console.rules.overview import _CHECKS
+from shared.console.rules.processes import QueueState
+from shared.console.rules.signs import ROLES, SIGNS
+from shared.core.errors import Unavailable
+from shared.jobs.rules.jobs import JobStatus
 from tests.domain.console.test_overview import SHOWN
 from tests.domain.console.test_processes import a_process
 from tests.services.api.client import Client

@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from services.api.console.pages import overview
 from services.api.http.pages.pictures import Piece
-from shared.domain.audience.audiences import KeyRange, PushTable
-from shared.domain.clock.occurrences import DeadLetter
-from shared.domain.console.audit import ActedOn, Actor, AuditRecord
-from shared.domain.instants import EPOCH, ns
-from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
-from shared.domain.jobs.jobs import JobStatus, Plan
+from shared.audience.rules.audiences import KeyRange, PushTable
+from shared.clock.rules.occurrences import DeadLetter
+from shared.console.rules.audit import ActedOn, Actor, AuditRecord
+from shared.core.instants import EPOCH, ns
+from shared.jobs.rules.batches import Batch, BatchStatus, Receipt
+from shared.jobs.rules.jobs import JobStatus, Plan
 from shared.runtime.server_settings import BrokerSettings
 from tests.services.api.client import ADMIN, PROXY
 from tests.services.api.conftest import House

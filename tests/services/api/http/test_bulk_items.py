@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from services.api.http.wire import NDJSON, ItemsBody, read_items, without_frames
-from shared.domain.errors import Invalid
+from shared.core.errors import Invalid
 
 MOST = 10_000
 ITEMS = 2**20

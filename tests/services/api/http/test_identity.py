@@ -7,7 +7,7 @@ import pytest
 from services.api.http.rights import protected_paths
 from services.wiring.api import build_resources
 from services.wiring.rooms import Rooms
-from shared.domain.accounts.callers import secret_digest
+from shared.accounts.rules.callers import secret_digest
 from tests.services.api.client import ADMIN, Client, Reply
 from tests.services.api.conftest import House
 

@@ -7,9 +7,9 @@ import pytest
 from litestar.testing import RequestFactory
 
 from services.api.http.paging import read_page
-from shared.domain.bus.deliveries import BusLetterPlace
-from shared.domain.clock.occurrences import LetterPlace
-from shared.domain.errors import Invalid
+from shared.bus.rules.deliveries import BusLetterPlace
+from shared.clock.rules.occurrences import LetterPlace
+from shared.core.errors import Invalid
 
 
 def read(position: str, of: Any) -> Any:

@@ -9,7 +9,7 @@ from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from services.api.http.errors import current_request_id
-from shared.domain.errors import Unavailable
+from shared.core.errors import Unavailable
 from tests.services.api.conftest import House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -11,8 +11,8 @@ from openapi_spec_validator import validate
 
 from services.api.app import Application
 from services.api.http.health import HealthResource
-from shared.audience import Audience
-from shared.domain.errors import Invalid
+from shared.core.errors import Invalid
+from shared.drivers.postgres import Audience
 from shared.runtime.metrics import REGISTRY
 from shared.runtime.server_settings import BlobSettings, Section
 from shared.runtime.settings import ApiSettings

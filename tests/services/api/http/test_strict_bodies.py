@@ -7,7 +7,7 @@ import pytest
 from msgspec import Raw, Struct
 
 from services.api.http.wire import decode_body
-from shared.domain.errors import Invalid
+from shared.core.errors import Invalid
 
 
 class Retry(Struct, forbid_unknown_fields=True):

@@ -16,8 +16,8 @@ from services.api.http.errors import content, problem_of
 from services.api.http.identity import Proxies
 from services.api.jobs.job_body import JobBody
 from services.api.jobs.templates import TemplateBody
-from shared.domain.errors import Invalid
-from shared.domain.ids import read_uuid, time_ordered_id
+from shared.core.errors import Invalid
+from shared.core.ids import read_uuid, time_ordered_id
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 LEAVES = (

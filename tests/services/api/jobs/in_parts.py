@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shared.domain.jobs.uploads import MIN_PART_BYTES, FileUpload, upload_key
+from shared.jobs.rules.uploads import MIN_PART_BYTES, FileUpload, upload_key
 from tests.services.api.client import Client, Reply
 from tests.services.api.conftest import House
 

@@ -6,10 +6,10 @@ from urllib.parse import urlsplit
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.audience.audiences import PushTable
-from shared.domain.audience.zones import zones
-from shared.domain.jobs.batches import Receipt, Totals
-from shared.domain.jobs.groups import Division, Step
+from shared.audience.rules.audiences import PushTable
+from shared.audience.rules.zones import zones
+from shared.jobs.rules.batches import Receipt, Totals
+from shared.jobs.rules.groups import Division, Step
 from tests.services.api.client import Client
 from tests.services.api.conftest import House
 from tests.services.api.test_bad_input import is_problem

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from shared.domain.audience.audiences import KeyRange, PushTable
-from shared.domain.jobs.batches import Batch
-from shared.domain.jobs.jobs import Job
-from shared.flow.jobs import watch
-from shared.flow.jobs.watch import JobWatch
+from shared.audience.rules.audiences import KeyRange, PushTable
+from shared.jobs import watch
+from shared.jobs.rules.batches import Batch
+from shared.jobs.rules.jobs import Job
+from shared.jobs.watch import JobWatch
 from tests.services.api.client import Reply
 from tests.services.api.conftest import House
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shared.domain.jobs.batches import Receipt, Totals
+from shared.jobs.rules.batches import Receipt, Totals
 from tests.services.api.conftest import House
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
@@ -52,7 +52,7 @@ async def test_where_there_is_much_the_job_is_there_until_the_rest_has_gone(
     async def remove_nothing(*_: object) -> None: ...
 
     with monkeypatch.context() as patched:
-        patched.setattr("shared.flow.jobs.retention.JobRemoval.remove_some", remove_nothing)
+        patched.setattr("shared.jobs.retention.JobRemoval.remove_some", remove_nothing)
         patched.setattr("services.api.jobs.moves.REQUEST_SECONDS", 0.0)
         accepted = await house.admin.delete(path)
     assert (accepted.status, accepted.json["id"]) == (202, job["id"])

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.instants import format_instant, from_ns
-from shared.domain.jobs.batches import Totals
-from shared.domain.jobs.jobs import JobStatus
+from shared.core.instants import format_instant, from_ns
+from shared.jobs.rules.batches import Totals
+from shared.jobs.rules.jobs import JobStatus
 from tests.services.api.client import ADMIN, Client
 from tests.services.api.conftest import House
 from tests.store.made import a_job

@@ -10,9 +10,9 @@ import pytest
 from services.api.http.pages.pictures import StripBlock, day_strip
 from services.api.jobs.pages.job import chart_of, day_axis, events_of, strip_blocks, zone_rows
 from services.api.jobs.pages.job_list import show_job
-from shared.domain.audience.audiences import KeyRange, PushTable
-from shared.domain.jobs.batches import Batch
-from shared.domain.jobs.groups import Division, Step
+from shared.audience.rules.audiences import KeyRange, PushTable
+from shared.jobs.rules.batches import Batch
+from shared.jobs.rules.groups import Division, Step
 from tests.services.api.client import Client
 from tests.services.api.conftest import House
 from tests.services.api.jobs.seen import Seen, look, press

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.audience.audiences import KeyRange, PushTable
-from shared.domain.errors import Unavailable
-from shared.domain.jobs.batches import Batch, Receipt, Totals
-from shared.domain.jobs.jobs import SPLIT_QUEUE, Job
+from shared.audience.rules.audiences import KeyRange, PushTable
+from shared.core.errors import Unavailable
+from shared.jobs.rules.batches import Batch, Receipt, Totals
+from shared.jobs.rules.jobs import SPLIT_QUEUE, Job
 from tests.services.api.client import Client, Reply
 from tests.services.api.conftest import House
 from tests.services.api.test_bad_input import is_problem

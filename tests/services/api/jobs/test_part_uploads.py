@@ -11,8 +11,8 @@ import pytest_asyncio
 from services.api.jobs.uploads import _read_part
 from services.wiring.api import api_components
 from services.wiring.rooms import Rooms
-from shared.domain.errors import Unavailable
-from shared.domain.jobs.uploads import MAX_PART_BYTES
+from shared.core.errors import Unavailable
+from shared.jobs.rules.uploads import MAX_PART_BYTES
 from tests.services.api.client import Client
 from tests.services.api.conftest import House
 from tests.services.api.http.test_service import rebuilt

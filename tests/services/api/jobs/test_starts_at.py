@@ -11,16 +11,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.clock.occurrences import Occurrence
-from shared.domain.errors import Unavailable
-from shared.domain.ids import Idempotency
-from shared.domain.instants import ms, ns
-from shared.domain.jobs.jobs import SPLIT_QUEUE, Job, JobStatus
-from shared.domain.push.records import APNS
-from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.finish import Breaker
-from shared.flow.jobs.moves import GroupFlow, start_of
-from shared.flow.jobs.upkeep import Found, Upkeep, UpkeepPatience
+from shared.clock.rules.occurrences import Occurrence
+from shared.core.errors import Unavailable
+from shared.core.ids import Idempotency
+from shared.core.instants import ms, ns
+from shared.jobs.feed import Feed
+from shared.jobs.finish import Breaker
+from shared.jobs.moves import GroupFlow, start_of
+from shared.jobs.rules.jobs import SPLIT_QUEUE, Job, JobStatus
+from shared.jobs.upkeep import Found, Upkeep, UpkeepPatience
+from shared.push.rules.records import APNS
 from tests.flow.kinds import KINDS
 from tests.services.api.conftest import House
 from tests.services.api.jobs.test_jobs import JOB

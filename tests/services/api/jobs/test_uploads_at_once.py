@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from shared.domain.errors import Conflict, Unavailable
-from shared.domain.jobs.uploads import measure_part
-from shared.flow.jobs.uploads import UploadFlow
+from shared.core.errors import Conflict, Unavailable
+from shared.jobs.rules.uploads import measure_part
+from shared.jobs.uploads import UploadFlow
 from tests.services.api.client import Client
 from tests.services.api.conftest import House
 from tests.services.api.http.test_service import rebuilt

@@ -8,12 +8,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.jobs.batches import Batch
-from shared.domain.jobs.jobs import Job, JobStatus, split_key
-from shared.domain.messages.credentials import Credential
-from shared.domain.messages.ledger import Message, MessageState, entry_id
-from shared.store.messages.ledger import EntryChange, WriteResult
+from shared.audience.rules.audiences import KeyRange
+from shared.jobs.rules.batches import Batch
+from shared.jobs.rules.jobs import Job, JobStatus, split_key
+from shared.messages.rules.credentials import Credential
+from shared.messages.rules.ledger import Message, MessageState, entry_id
+from shared.messages.store_ledger import EntryChange, WriteResult
 from tests.services.api.client import Reply
 from tests.services.api.messages.conftest import Desk
 

@@ -12,9 +12,9 @@ import pytest_asyncio
 from services.wiring.api import build_api
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
-from shared.flow.messages.credentials import CredentialFlow
+from shared.drivers.secrets import fresh_key
+from shared.messages.credentials import CredentialFlow
 from shared.runtime.server_settings import ProviderSettings
-from shared.secrets import fresh_key
 from tests.providers.accounts import LOOPBACK, WHSEC
 from tests.providers.fakes import FakeProcess, fake_process
 from tests.services.api.client import Client, Reply

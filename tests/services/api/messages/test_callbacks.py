@@ -14,15 +14,15 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from services.api.messages.callbacks import AT_ONCE
-from shared.domain.messages.credentials import Credential
-from shared.domain.messages.ledger import Message, MessageState, entry_id, write_ahead
-from shared.outgoing import Answer, Call, PostedAnswer, Posting, Unreachable
-from shared.outgoing.client import HttpOutgoing
+from shared.drivers.http import Answer, Call, PostedAnswer, Posting, Unreachable
+from shared.drivers.http.client import HttpOutgoing
+from shared.drivers.secrets import KeyRing, fresh_key
+from shared.messages.rules.credentials import Credential
+from shared.messages.rules.ledger import Message, MessageState, entry_id, write_ahead
+from shared.messages.store_ledger import EntryChange, WriteResult
 from shared.providers.base import MOST_BYTES, CallbackRequest
 from shared.providers.ses import tag_of
 from shared.runtime.settings import ApiSettings
-from shared.secrets import KeyRing, fresh_key
-from shared.store.messages.ledger import EntryChange, WriteResult
 from tests.outgoing.receiver import calling, receiving
 from tests.providers.accounts import WHSEC
 from tests.providers.callbacks import (

@@ -3,9 +3,9 @@
 import pytest
 import pytest_asyncio
 
-from shared.domain.instants import format_instant, from_ns, ms
-from shared.domain.messages.credentials import CredentialStatus
-from shared.domain.messages.ledger import MessageState
+from shared.core.instants import format_instant, from_ns, ms
+from shared.messages.rules.credentials import CredentialStatus
+from shared.messages.rules.ledger import MessageState
 from tests.services.api.messages.campaign import NOW, Campaign, campaign_at
 from tests.services.api.messages.conftest import Desk
 

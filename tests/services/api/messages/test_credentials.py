@@ -7,9 +7,9 @@ import pytest
 
 from services.wiring.api import build_api
 from services.wiring.rooms import Rooms
-from shared.domain.errors import Unavailable
-from shared.domain.messages.credentials import CredentialStatus
-from shared.domain.messages.pacing import Pace
+from shared.core.errors import Unavailable
+from shared.messages.rules.credentials import CredentialStatus
+from shared.messages.rules.pacing import Pace
 from shared.runtime.server_settings import ProviderSettings
 from tests.providers.fakes import fake_process
 from tests.providers.rules import Cut, Rule
@@ -235,7 +235,7 @@ async def test_a_name_is_unique_in_its_app_and_is_looked_up_before_a_message_goe
 
 
 async def test_an_app_has_a_hundred_at_most(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.flow.messages.credentials.CREDENTIALS_OF_AN_APP", 1)
+    monkeypatch.setattr("shared.messages.credentials.CREDENTIALS_OF_AN_APP", 1)
     app_id = await desk.house.app()
     await desk.made(app_id)
     refused = await desk.admin.post(path(app_id), desk.body(name="second"))

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from shared.domain.jobs.jobs import Job
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.ledger import MessageState, News, hear
-from shared.domain.messages.suppressions import SuppressionCause, suppress_address
-from shared.flow.accounts import AppRemoval
+from shared.accounts.removal import AppRemoval
+from shared.jobs.rules.jobs import Job
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.ledger import MessageState, News, hear
+from shared.messages.rules.suppressions import SuppressionCause, suppress_address
+from shared.messages.store_ledger import EntryChange, WriteResult
 from shared.runtime.faults import arm
-from shared.store.messages.ledger import EntryChange, WriteResult
 from tests.services.api.client import Reply
 from tests.services.api.messages.campaign import Campaign, campaign_at
 from tests.services.api.messages.conftest import Desk
@@ -36,7 +36,7 @@ async def campaign(desk: Desk) -> Campaign:
 def _patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A removal has the time that a slow machine needs."""
     monkeypatch.setattr(AppRemoval.remove, "__kwdefaults__", {"seconds": 60.0})
-    monkeypatch.setattr("shared.flow.accounts.ROUND_SECONDS", 60.0)
+    monkeypatch.setattr("shared.accounts.removal.ROUND_SECONDS", 60.0)
     yield
     arm("")
 
@@ -177,7 +177,7 @@ async def test_callbacks_at_the_same_time_leave_nothing(campaign: Campaign, monk
             assert await tell(0)
             telling.append(asyncio.create_task(tell_all()))
 
-    monkeypatch.setattr("shared.flow.accounts.fault", tell_meanwhile)
+    monkeypatch.setattr("shared.accounts.removal.fault", tell_meanwhile)
     assert (await delete(campaign)).status == 204
     await asyncio.gather(*telling)
     assert set((await left(campaign, job)).values()) == {0}

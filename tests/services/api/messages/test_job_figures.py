@@ -9,13 +9,13 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from services.wiring.api import job_answers
-from shared.domain.instants import ns
-from shared.domain.jobs.jobs import Job
-from shared.domain.messages.credentials import CredentialStatus, SendOrder
-from shared.domain.messages.ledger import MessageState
-from shared.flow.jobs.moves import fresh_incarnation
-from shared.flow.jobs.retention import JobRetention
-from shared.flow.messages.retention import MessageRetention
+from shared.core.instants import ns
+from shared.jobs.moves import fresh_incarnation
+from shared.jobs.retention import JobRetention
+from shared.jobs.rules.jobs import Job
+from shared.messages.retention import MessageRetention
+from shared.messages.rules.credentials import CredentialStatus, SendOrder
+from shared.messages.rules.ledger import MessageState
 from shared.runtime.server_settings import ProviderSettings
 from shared.runtime.settings import SchedulerSettings
 from tests.services.api.messages.campaign import NOW, Campaign, campaign_at

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from shared.domain.jobs.jobs import Job, split_key
-from shared.domain.messages.ledger import EarlierAttempt, MessageState, entry_id
+from shared.jobs.rules.jobs import Job, split_key
+from shared.messages.rules.ledger import EarlierAttempt, MessageState, entry_id
 from tests.services.api.client import Client
 from tests.services.api.messages.campaign import NOW, Campaign, campaign_at
 from tests.services.api.messages.conftest import Desk

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from shared.domain.errors import Conflict
-from shared.domain.instants import ns
-from shared.domain.jobs.jobs import Job
-from shared.domain.jobs.templates import Template
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.credentials import CredentialStatus, OnUnknown
-from shared.domain.messages.jobs import Duplicates, Halt, options_of
+from shared.core.errors import Conflict
+from shared.core.instants import ns
+from shared.jobs.rules.jobs import Job
+from shared.jobs.rules.templates import Template
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.credentials import CredentialStatus, OnUnknown
+from shared.messages.rules.jobs import Duplicates, Halt, options_of
 from shared.store import Store
 from tests.services.api.conftest import _execute
 from tests.services.api.messages.campaign import Campaign, campaign_at

@@ -9,9 +9,9 @@ import pytest
 import pytest_asyncio
 
 from services.api.messages import recipient_counting
-from shared.domain.instants import ns
-from shared.domain.messages.credentials import CredentialStatus
-from shared.flow.messages.barring import find_barred
+from shared.core.instants import ns
+from shared.messages.barring import find_barred
+from shared.messages.rules.credentials import CredentialStatus
 from shared.runtime.server_settings import BlobSettings
 from shared.runtime.settings import ApiSettings
 from tests.services.api.client import ADMIN, Client, Reply

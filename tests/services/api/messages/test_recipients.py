@@ -9,9 +9,9 @@ from urllib.parse import quote
 import pytest
 import pytest_asyncio
 
-from shared.domain.jobs.jobs import Job
-from shared.domain.messages.ledger import MessageState
-from shared.flow.messages import retention
+from shared.jobs.rules.jobs import Job
+from shared.messages import retention
+from shared.messages.rules.ledger import MessageState
 from tests.services.api.client import Client, Reply
 from tests.services.api.messages.campaign import Campaign, campaign_at
 from tests.services.api.messages.conftest import Desk

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
-from shared.domain.errors import Conflict
-from shared.domain.messages.credentials import Credential
-from shared.flow.messages.credentials import CredentialFlow, Resealed
+from shared.core.errors import Conflict
+from shared.drivers.secrets import KeyRing, fresh_key
+from shared.messages.credentials import CredentialFlow, Resealed
+from shared.messages.rules.credentials import Credential
 from shared.runtime.configuration import load
-from shared.secrets import KeyRing, fresh_key
 from tests.store.messages.test_credentials import a_credential
 
 pytestmark = pytest.mark.native

@@ -13,10 +13,10 @@ import pytest
 import pytest_asyncio
 
 from services.api.http.wire import ITEM_BYTES
-from shared.domain.messages.credentials import Credential
-from shared.domain.messages.ledger import Message
-from shared.domain.messages.singles import SINGLE_QUEUE, Pending, SingleWish
-from shared.store.messages.credentials import Granted
+from shared.messages.rules.credentials import Credential
+from shared.messages.rules.ledger import Message
+from shared.messages.rules.singles import SINGLE_QUEUE, Pending, SingleWish
+from shared.messages.store_credentials import Granted
 from tests.clock import ManualClock
 from tests.services.api.client import Client, Reply
 from tests.services.api.messages.conftest import Desk
@@ -216,7 +216,7 @@ async def test_who_is_faster_than_its_rate_is_told_and_nothing_is_stored(shop: S
 
 
 async def test_no_namespace_has_too_many_that_are_due_and_wait(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.flow.messages.singles._COUNTED_FOR_SECONDS", -1.0)
+    monkeypatch.setattr("shared.messages.singles._COUNTED_FOR_SECONDS", -1.0)
     made = await shop.post(**ANA)
     known = await shop.stored(made.json["id"])
     assert known.single is not None

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.suppressions import listing_of, suppression_id, unsubscribe_listing
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.suppressions import listing_of, suppression_id, unsubscribe_listing
 from tests.services.api.client import Client, Reply
 from tests.services.api.conftest import House
 

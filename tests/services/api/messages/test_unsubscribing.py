@@ -13,19 +13,19 @@ from structlog.testing import capture_logs
 from services.wiring.api import build_api
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
-from shared.domain.errors import Unavailable
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.suppressions import (
+from shared.core.errors import Unavailable
+from shared.drivers.secrets import KeyRing, fresh_key
+from shared.messages.barring import UnsubscribeLinks
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.suppressions import (
     Suppression,
     SuppressionCause,
     UnsubscribeTokens,
     listing_of,
     suppress_address,
 )
-from shared.flow.messages.barring import UnsubscribeLinks
 from shared.runtime.server_settings import ProviderSettings
 from shared.runtime.settings import ApiSettings
-from shared.secrets import KeyRing, fresh_key
 from tests.services.api.client import Client, Reply
 from tests.services.api.conftest import SETTINGS, House
 from tests.services.api.messages.conftest import capabilities_with

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest_asyncio
 
-from shared.audience import Audience
+from shared.drivers.postgres import Audience
 from shared.runtime.server_settings import Section
 from tests.services.api.client import ADMIN, Client
 from tests.services.api.conftest import House, _execute

@@ -3,7 +3,7 @@
 import asyncpg
 import pytest
 
-from shared.audience import Audience
+from shared.drivers.postgres import Audience
 from tests.services.api.client import ADMIN, Client
 from tests.services.api.conftest import House
 from tests.services.api.http.test_service import rebuilt

@@ -7,9 +7,9 @@ import asyncpg
 import pytest
 
 from services.api.push import preview as api_preview
-from shared.audience import Audience
-from shared.domain.audience.zones import zones
-from shared.domain.jobs.jobs import SPLIT_QUEUE
+from shared.audience.rules.zones import zones
+from shared.drivers.postgres import Audience
+from shared.jobs.rules.jobs import SPLIT_QUEUE
 from shared.runtime.server_settings import StreamSettings
 from shared.runtime.settings import ApiSettings, WorkerSettings
 from tests.services.api.client import ADMIN, Client, Reply

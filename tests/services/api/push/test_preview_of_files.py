@@ -7,12 +7,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from shared.audience import Audience
-from shared.blobs import Blobs
-from shared.blobs.s3 import S3Blobs
-from shared.domain.audience.audiences import File
-from shared.domain.audience.csv_cuts import HEADER_IS_DATA
-from shared.domain.jobs.jobs import SPLIT_QUEUE
+from shared.audience.rules.audiences import File
+from shared.audience.rules.csv_cuts import HEADER_IS_DATA
+from shared.drivers.blobs import Blobs
+from shared.drivers.blobs.s3 import S3Blobs
+from shared.drivers.postgres import Audience
+from shared.jobs.rules.jobs import SPLIT_QUEUE
 from shared.runtime.settings import ApiSettings
 from tests.blobs.owners import BucketOwner
 from tests.services.api.client import ADMIN, Client

@@ -18,7 +18,7 @@ from services.wiring.process import init, set_up
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
 from services.wiring.workers import build_stages, queues_of
-from shared.domain.accounts.apps import App
+from shared.accounts.rules.apps import App
 from shared.runtime.configuration import load
 from tests.broker.administration import Administration
 from tests.services.commands.doctor.shell import Shell

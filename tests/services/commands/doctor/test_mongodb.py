@@ -3,7 +3,7 @@
 import pytest
 
 from services.commands.doctor.questions import Level
-from shared.domain.documents import OLDEST, VERSION
+from shared.core.documents import OLDEST, VERSION
 from shared.store import Store
 from tests.services.commands.doctor.patient import Patient
 

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from services.commands.doctor.questions import Level
-from shared.domain.bus.subscriptions import subscription_id
-from shared.flow.bus.subscriptions import seal_secret
-from shared.secrets import KeyRing, fresh_key
+from shared.bus.rules.subscriptions import subscription_id
+from shared.bus.subscriptions import seal_secret
+from shared.drivers.secrets import KeyRing, fresh_key
 from tests.broker.proxy import SilencableProxy
 from tests.providers.sinks import LOGIN, SmtpSink, smtp
 from tests.services.commands.doctor.patient import TABLE, Patient

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from shared.broker.rabbitmq.links import Line
-from shared.broker.rabbitmq.management import Management, RabbitInspection, Rights
+from shared.drivers.rabbitmq.links import Line
+from shared.drivers.rabbitmq.management import Management, RabbitInspection, Rights
 from tests.stack.places import CHECKOUT
 
 READ = r"^((push|sched|carillon|bus)\..*|ops\.bulk.*|message\.(batch|single).*)$"

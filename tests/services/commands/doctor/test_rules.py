@@ -19,17 +19,17 @@ from services.commands.doctor.brokers import (
 )
 from services.commands.doctor.questions import Answer, Given, Level
 from services.wiring.servers import Servers
-from shared.audience.inspection import FoundTable
-from shared.domain.errors import Denied, Unserved
-from shared.domain.messages.credentials import Credential
-from shared.flow.bus.subscriptions import seal_secret
+from shared.bus.subscriptions import seal_secret
+from shared.core.errors import Denied, Unserved
+from shared.drivers.kafka.cluster import Cluster, TopicFacts
+from shared.drivers.mongo.database import Grants, Membership, StoreInspection, find_allowed
+from shared.drivers.postgres.inspection import FoundTable
+from shared.drivers.secrets import KeyRing, fresh_key
+from shared.messages.rules.credentials import Credential
 from shared.runtime.bus_settings import BusSettings
 from shared.runtime.configuration import load
 from shared.runtime.server_settings import StreamSettings
 from shared.runtime.settings import ApiSettings
-from shared.secrets import KeyRing, fresh_key
-from shared.store.database import Grants, Membership, StoreInspection, find_allowed
-from shared.stream.kafka.cluster import Cluster, TopicFacts
 from tests.store.bus.made_subscriptions import NOON, made
 
 LOG, SERVERS = "carillon.bus", "k1:9092,k2:9092"

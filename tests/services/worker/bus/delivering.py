@@ -13,24 +13,24 @@ import msgspec
 from services.worker.bus.deliver import DeliveringTools, DeliverQueues, DeliverSlowQueues
 from services.worker.bus.held_queue import BYTES_IN_HAND
 from services.worker.consumer import Consumer
-from shared.broker.memory import MemoryBroker
-from shared.domain.bus.deliveries import Cursor, DeliveryChoice, EventDelivery
-from shared.domain.bus.folding import EventChunk
-from shared.domain.bus.health import Care
-from shared.domain.bus.subscriptions import EventSubscription, SubscriptionWish
-from shared.domain.bus.wake_ups import DELIVER_QUEUE, SLOW_QUEUE, Wake, queue_owner
-from shared.domain.clock.occurrences import SHARDS
-from shared.domain.instants import ms
-from shared.flow.bus.subscriptions import Subscribing, SubscriptionQuotas
-from shared.flow.bus.waking import DueQueues, Waker
-from shared.flow.time import DatabaseTime
-from shared.outgoing import Outgoing
-from shared.outgoing.client import HttpOutgoing
+from shared.bus.rules.deliveries import Cursor, DeliveryChoice, EventDelivery
+from shared.bus.rules.folding import EventChunk
+from shared.bus.rules.health import Care
+from shared.bus.rules.subscriptions import EventSubscription, SubscriptionWish
+from shared.bus.rules.wake_ups import DELIVER_QUEUE, SLOW_QUEUE, Wake, queue_owner
+from shared.bus.store_log import chunk_document
+from shared.bus.subscriptions import Subscribing, SubscriptionQuotas
+from shared.bus.waking import DueQueues, Waker
+from shared.clock.rules.occurrences import SHARDS
+from shared.clock.store_occurrences import Visible, fresh_token
+from shared.core.instants import ms
+from shared.drivers.http import Outgoing
+from shared.drivers.http.client import HttpOutgoing
+from shared.drivers.rabbitmq.memory import MemoryBroker
+from shared.drivers.secrets import KeyRing
 from shared.runtime.fair_budget import FairBudget
-from shared.secrets import KeyRing
 from shared.store import Store
-from shared.store.bus.log import chunk_document
-from shared.store.clock.occurrences import Visible, fresh_token
+from shared.time import DatabaseTime
 from tests.receivers import Receiver
 from tests.store.bus.made_subscriptions import no_log
 from tests.waiting import until

@@ -12,18 +12,18 @@ import pytest
 
 from services.worker.bus import queue_run
 from services.worker.bus import queue_run as queue_filling
-from shared.domain.bus import cutting
-from shared.domain.bus.deliveries import DeliveryStatus, delivery_id
-from shared.domain.bus.notices import NoticeKind
-from shared.domain.bus.subscriptions import SubscriptionStatus
-from shared.domain.bus.wake_ups import FAR_AHEAD, Wake, queue_owner
-from shared.flow.bus.subscriptions import open_secrets
-from shared.outgoing.signing import verify_webhook
+from shared.bus.rules import cutting
+from shared.bus.rules.deliveries import DeliveryStatus, delivery_id
+from shared.bus.rules.notices import NoticeKind
+from shared.bus.rules.subscriptions import SubscriptionStatus
+from shared.bus.rules.wake_ups import FAR_AHEAD, Wake, queue_owner
+from shared.bus.store_cuts import CursorWrites
+from shared.bus.store_deliveries import BusDeliveries
+from shared.bus.subscriptions import open_secrets
+from shared.clock.store_occurrences import fresh_token
+from shared.drivers.http.signing import verify_webhook
 from shared.runtime.loops import Backoff
 from shared.store import Store
-from shared.store.bus.cuts import CursorWrites
-from shared.store.bus.deliveries import BusDeliveries
-from shared.store.clock.occurrences import fresh_token
 from tests.receivers import HANG, receiver
 from tests.services.worker.bus.delivering import LEASE, NAMESPACE, Delivering, delivering, now_ns, seconds_between
 from tests.waiting import until
@@ -105,7 +105,7 @@ async def test_moments_and_pauses_within_a_tick_need_no_clock(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A delivery that nothing has succeeded beside goes when its receiver's pause is over, whatever its own is."""
-    monkeypatch.setattr("shared.domain.bus.health.OWN_PAUSES", (timedelta(minutes=5), timedelta(minutes=5)))
+    monkeypatch.setattr("shared.bus.rules.health.OWN_PAUSES", (timedelta(minutes=5), timedelta(minutes=5)))
     async with receiver(tmp_path / "arrivals") as at, delivering(store, at, ticks=False) as bus:
         subscription = await bus.subscribe(max_events=10, timeout_ms=200)
         await bus.receiver.answer("/k", 200, 500)
@@ -158,8 +158,8 @@ async def test_bad_bodies_hold_up_nothing_that_comes_behind_them(
 ) -> None:
     """While all that are open have failed, nobody can tell whether these are at fault or the receiver: every second
     probe is another delivery."""
-    monkeypatch.setattr("shared.domain.bus.health.OWN_PAUSES", (timedelta(minutes=5), timedelta(minutes=5)))
-    monkeypatch.setattr("shared.domain.bus.health._FIRST_PAUSE", timedelta(seconds=2))
+    monkeypatch.setattr("shared.bus.rules.health.OWN_PAUSES", (timedelta(minutes=5), timedelta(minutes=5)))
+    monkeypatch.setattr("shared.bus.rules.health._FIRST_PAUSE", timedelta(seconds=2))
     subscription = await bus.subscribe(max_events=1)
     await bus.receiver.answer("/k", 200, 422, 422)
     await bus.publish(subscription, "bad")

@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from services.worker.bus.grouped import GroupedStore
-from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus
-from shared.domain.bus.wake_ups import Wake, queue_owner
-from shared.flow.bus.waking import DueQueues
+from shared.bus.rules.subscriptions import EventSubscription, SubscriptionStatus
+from shared.bus.rules.wake_ups import Wake, queue_owner
+from shared.bus.waking import DueQueues
+from shared.clock.store_occurrences import fresh_token
 from shared.store import Store
-from shared.store.clock.occurrences import fresh_token
 from tests.services.worker.bus.delivering import LEASE, NAMESPACE, Delivering
 from tests.waiting import until
 

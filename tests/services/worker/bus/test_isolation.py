@@ -10,11 +10,11 @@ import pytest
 from msgspec import Struct
 
 from services.worker.bus import queue_run
-from shared.domain.bus.subscriptions import EventSubscription
-from shared.domain.bus.wake_ups import Wake
-from shared.domain.errors import TooMany, Unavailable
-from shared.flow.bus.receivers import OF_NAMESPACE, Receivers, ReceiverTrials
-from shared.outgoing import Answer, Call, Outgoing, PostedAnswer, Posting
+from shared.bus.receivers import OF_NAMESPACE, Receivers, ReceiverTrials
+from shared.bus.rules.subscriptions import EventSubscription
+from shared.bus.rules.wake_ups import Wake
+from shared.core.errors import TooMany, Unavailable
+from shared.drivers.http import Answer, Call, Outgoing, PostedAnswer, Posting
 from shared.store import Store
 from tests.receivers import receiver
 from tests.services.worker.bus.delivering import NAMESPACE, Delivering, delivering, local_outgoing

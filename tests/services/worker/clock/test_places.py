@@ -7,9 +7,9 @@ from typing import cast
 import pytest
 
 from services.worker.clock.call import FairCalls, HttpCaller, NoRoom, Places
-from shared.domain.clock.callbacks import CallTarget
-from shared.domain.errors import Unavailable
-from shared.domain.tasks import Task
+from shared.clock.rules.callbacks import CallTarget
+from shared.core.errors import Unavailable
+from shared.core.tasks import Task
 
 
 class Calls:

@@ -9,12 +9,12 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from services.worker.jobs.cutting import DistinctCuts, PlannedBatch, TableCuts
-from shared.audience import Audience
-from shared.audience.recipient_tables import RecipientTables
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.audience.columns import NamedColumns
-from shared.domain.errors import Invalid
-from shared.domain.jobs.jobs import Job
+from shared.audience.rules.audiences import KeyRange
+from shared.audience.rules.columns import NamedColumns
+from shared.core.errors import Invalid
+from shared.drivers.postgres import Audience
+from shared.drivers.postgres.recipient_tables import RecipientTables
+from shared.jobs.rules.jobs import Job
 from tests.services.api.conftest import _execute
 from tests.store.made import a_job
 

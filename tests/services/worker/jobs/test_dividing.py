@@ -20,15 +20,15 @@ from msgspec.structs import replace
 from services.worker.jobs.cutting import FileCuts
 from services.worker.jobs.dividing import Divider, ZoneCuts
 from services.worker.push.recipients import GONE, RecipientReader
-from shared.audience import Audience, Divided
-from shared.blobs.files import FolderBlobs
-from shared.domain.audience.audiences import DeviceList, File, PushTable
-from shared.domain.audience.devices import Keys
-from shared.domain.audience.zones import REST, ZoneRules, zone_of
-from shared.domain.errors import Invalid, Unavailable
-from shared.domain.jobs.batches import Batch, Receipt
-from shared.domain.jobs.groups import Division, Step
-from shared.domain.jobs.jobs import Job, Plan
+from shared.audience.rules.audiences import DeviceList, File, PushTable
+from shared.audience.rules.devices import Keys
+from shared.audience.rules.zones import REST, ZoneRules, zone_of
+from shared.core.errors import Invalid, Unavailable
+from shared.drivers.blobs.files import FolderBlobs
+from shared.drivers.postgres import Audience, Divided
+from shared.jobs.rules.batches import Batch, Receipt
+from shared.jobs.rules.groups import Division, Step
+from shared.jobs.rules.jobs import Job, Plan
 from shared.store import Store
 from tests.services.worker.push.test_recipients import in_parts
 from tests.store.made import a_job

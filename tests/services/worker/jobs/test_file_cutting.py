@@ -9,14 +9,14 @@ import pytest
 
 from services.worker.jobs import cutting
 from services.worker.jobs.cutting import FileCuts, PlannedBatch
-from shared.blobs import CHUNK_BYTES
-from shared.blobs.files import FolderBlobs
-from shared.domain.audience.audiences import ByteRange
-from shared.domain.audience.columns import Chosen, Header, NamedColumns, choose
-from shared.domain.audience.csv_cuts import rows_in
-from shared.domain.errors import Invalid
+from shared.audience.rules.audiences import ByteRange
+from shared.audience.rules.columns import Chosen, Header, NamedColumns, choose
+from shared.audience.rules.csv_cuts import rows_in
+from shared.core.errors import Invalid
+from shared.drivers.blobs import CHUNK_BYTES
+from shared.drivers.blobs.files import FolderBlobs
+from shared.jobs.store_files import PAGE
 from shared.store import Store
-from shared.store.jobs.files import PAGE
 from tests.tiers import and_rarely
 
 pytestmark = pytest.mark.native

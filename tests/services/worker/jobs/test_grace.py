@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from services.worker.jobs.finish import Grace
-from shared.blobs import Blobs
-from shared.blobs.files import FolderBlobs
-from shared.blobs.s3 import S3Blobs
-from shared.domain.audience.audiences import File
-from shared.domain.errors import Denied, Invalid, Unavailable
-from shared.domain.jobs.events import PLAN, READ_FILE, SEND, Event, EventState
-from shared.domain.jobs.jobs import Job
+from shared.audience.rules.audiences import File
+from shared.core.errors import Denied, Invalid, Unavailable
+from shared.drivers.blobs import Blobs
+from shared.drivers.blobs.files import FolderBlobs
+from shared.drivers.blobs.s3 import S3Blobs
+from shared.jobs.rules.events import PLAN, READ_FILE, SEND, Event, EventState
+from shared.jobs.rules.jobs import Job
 from shared.store import Store
 from tests.blobs.answers import answering, refusal
 from tests.clock import ManualClock
@@ -165,6 +165,6 @@ async def test_a_folder_that_is_closed_to_us_denies(tmp_path: Path, monkeypatch:
     def closed(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("shared.blobs.files.os.open", closed)
+    monkeypatch.setattr("shared.drivers.blobs.files.os.open", closed)
     with pytest.raises(Denied, match="Permission denied"):
         await blobs.stat(f"{blobs.bucket}/{uuid.uuid4()}.csv")

@@ -6,14 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from services.worker.jobs.finish import Mailer
-from shared.domain.instants import LATEST, from_ms
-from shared.domain.jobs.events import DueMail
-from shared.domain.jobs.jobs import Job, SendMail
-from shared.domain.jobs.mails import Mailing
-from shared.flow.jobs.feed import Feed
-from shared.flow.time import DatabaseTime
+from shared.core.instants import LATEST, from_ms
+from shared.jobs.feed import Feed
+from shared.jobs.rules.events import DueMail
+from shared.jobs.rules.jobs import Job, SendMail
+from shared.jobs.rules.mails import Mailing
 from shared.providers.mail import Mail
 from shared.store import Store
+from shared.time import DatabaseTime
 from tests.flow.kinds import KINDS
 from tests.queues import task_broker
 from tests.store.made import a_job

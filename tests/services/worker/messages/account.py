@@ -14,18 +14,18 @@ from msgspec.structs import replace
 from services.worker.messages.dispatch import Dispatch, DispatchEnd
 from services.worker.messages.entries import EntryWriter, Prepared
 from services.worker.messages.pace import AccountPace, Speed
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.jobs.batches import Batch, BatchStatus
-from shared.domain.messages.credentials import Credential
-from shared.domain.messages.ledger import Message, MessageState, entry_id
-from shared.domain.messages.pacing import PaceGuard
-from shared.domain.messages.places import AccountPlace, Places, enter, leave, take_over
-from shared.flow.time import LOOK_SECONDS, AccountClock
-from shared.outgoing.client import HttpOutgoing
+from shared.audience.rules.audiences import KeyRange
+from shared.drivers.http.client import HttpOutgoing
+from shared.jobs.rules.batches import Batch, BatchStatus
+from shared.messages.rules.credentials import Credential
+from shared.messages.rules.ledger import Message, MessageState, entry_id
+from shared.messages.rules.pacing import PaceGuard
+from shared.messages.rules.places import AccountPlace, Places, enter, leave, take_over
 from shared.providers import Provider, ProviderRules
 from shared.providers.http import HttpKind
 from shared.runtime.loops import pause
 from shared.store import Store
+from shared.time import LOOK_SECONDS, AccountClock
 from tests.providers.fakes import FakeProcess
 from tests.providers.rules import Rule
 from tests.waiting import SECONDS

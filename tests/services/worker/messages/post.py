@@ -17,16 +17,16 @@ from msgspec.structs import replace
 from services.wiring.process import build_service, set_up
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
-from shared.domain.accounts.apps import App
-from shared.domain.instants import from_ms, ms
-from shared.domain.jobs.jobs import Job, JobStatus
-from shared.domain.jobs.templates import Template
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.credentials import Credential
-from shared.domain.messages.jobs import MESSAGE_SERVICE, MessageOptions, options_as_fields
-from shared.domain.messages.ledger import Message, MessageState
-from shared.domain.messages.singles import Pending, SingleWish
-from shared.flow.jobs.moves import fresh_incarnation
+from shared.accounts.rules.apps import App
+from shared.core.instants import from_ms, ms
+from shared.jobs.moves import fresh_incarnation
+from shared.jobs.rules.jobs import Job, JobStatus
+from shared.jobs.rules.templates import Template
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.credentials import Credential
+from shared.messages.rules.jobs import MESSAGE_SERVICE, MessageOptions, options_as_fields
+from shared.messages.rules.ledger import Message, MessageState
+from shared.messages.rules.singles import Pending, SingleWish
 from shared.runtime.configuration import load
 from shared.runtime.lifecycle import Component
 from tests.providers.fakes import FakeProcess

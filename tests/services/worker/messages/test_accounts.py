@@ -9,11 +9,11 @@ import pytest_asyncio
 from services.worker.messages import opening
 from services.worker.messages.opening import OpenAccounts
 from services.worker.messages.pace import KeptClock
-from shared.domain.messages.answers import Answer, CallAccepted
-from shared.domain.messages.credentials import Credential
-from shared.flow.time import AccountClock
+from shared.messages.rules.answers import Answer, CallAccepted
+from shared.messages.rules.credentials import Credential
 from shared.providers import BeforeBytes, Content
 from shared.store import Store
+from shared.time import AccountClock
 from tests.clock import ManualClock
 from tests.waiting import until
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.errors import Conflict
-from shared.domain.jobs.events import Doer
-from shared.domain.jobs.jobs import JobStatus
-from shared.domain.messages.credentials import CredentialStatus
-from shared.domain.messages.ledger import MessageState
+from shared.core.errors import Conflict
+from shared.jobs.rules.events import Doer
+from shared.jobs.rules.jobs import JobStatus
+from shared.messages.rules.credentials import CredentialStatus
+from shared.messages.rules.ledger import MessageState
 from shared.runtime import faults
 from tests.providers.fakes import FakeProcess
 from tests.providers.rules import Rule

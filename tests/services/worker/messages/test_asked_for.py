@@ -11,10 +11,10 @@ import pytest_asyncio
 
 from services.wiring.api import build_api
 from services.wiring.rooms import Rooms
-from shared.domain.jobs.events import Doer
-from shared.domain.jobs.jobs import Job
-from shared.domain.messages.credentials import Credential
-from shared.domain.messages.ledger import MessageState
+from shared.jobs.rules.events import Doer
+from shared.jobs.rules.jobs import Job
+from shared.messages.rules.credentials import Credential
+from shared.messages.rules.ledger import MessageState
 from tests.providers.fakes import FakeProcess
 from tests.providers.rules import Rule
 from tests.services.api.client import ADMIN, Client

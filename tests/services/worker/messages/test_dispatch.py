@@ -15,14 +15,14 @@ from msgspec.structs import replace
 
 from services.worker.messages.dispatch import _RESERVED_AHEAD_US, DispatchEnd
 from services.worker.messages.pace import AccountPace, Reserved, Wish
-from shared.broker.memory import MemoryBroker
-from shared.domain.errors import Unavailable
-from shared.domain.messages.ledger import MessageState, News, hear
-from shared.domain.messages.pacing import Limit, Pace, PaceGuard, Wait, reserve
-from shared.flow.messages.feeding import CredentialFeed
-from shared.flow.time import AccountClock
+from shared.core.errors import Unavailable
+from shared.drivers.rabbitmq.memory import MemoryBroker
+from shared.messages.feeding import CredentialFeed
+from shared.messages.rules.ledger import MessageState, News, hear
+from shared.messages.rules.pacing import Limit, Pace, PaceGuard, Wait, reserve
+from shared.messages.store_ledger import EntryChange, MessageLedger, WriteResult
 from shared.store import Store
-from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult
+from shared.time import AccountClock
 from tests.providers.fakes import FakeProcess
 from tests.providers.rules import Cut, Rule
 from tests.services.worker.messages.account import (

@@ -4,14 +4,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shared.domain.errors import Conflict
-from shared.domain.jobs.events import Doer
-from shared.domain.jobs.jobs import JobStatus
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.ledger import MessageState
-from shared.domain.messages.suppressions import SuppressionCause, suppress_address
+from shared.core.errors import Conflict
+from shared.jobs.rules.events import Doer
+from shared.jobs.rules.jobs import JobStatus
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.ledger import MessageState
+from shared.messages.rules.suppressions import SuppressionCause, suppress_address
+from shared.messages.store_credentials import Credentials
 from shared.runtime import faults
-from shared.store.messages.credentials import Credentials
 from tests.services.worker.messages.post import Post
 
 pytestmark = [pytest.mark.sending, pytest.mark.native]
@@ -76,7 +76,7 @@ async def test_it_takes_nothing_of_the_rate_and_waits_for_nobody(post: Post) -> 
 
 
 async def test_it_takes_no_place_and_no_job_waits_behind_it(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.flow.messages.feeding._JOBS_LOOKED_AT", 3)
+    monkeypatch.setattr("shared.messages.feeding._JOBS_LOOKED_AT", 3)
     credential = await post.credential()
     dry = [await post.job(credential, 60, dry_run=True) for _ in range(5)]
     jobs = post.store.message_jobs

@@ -5,12 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from shared.domain.jobs.jobs import Job
-from shared.domain.messages.credentials import Credential, CredentialStatus, SendRetry
-from shared.domain.messages.ledger import Message, MessageState, entry_id, write_ahead
-from shared.flow.messages.figures import CredentialGauges
+from shared.jobs.rules.jobs import Job
+from shared.messages.figures import CredentialGauges
+from shared.messages.rules.credentials import Credential, CredentialStatus, SendRetry
+from shared.messages.rules.ledger import Message, MessageState, entry_id, write_ahead
+from shared.messages.store_ledger import EntryChange
 from shared.runtime.metrics import REGISTRY
-from shared.store.messages.ledger import EntryChange
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import Post
 from tests.waiting import until

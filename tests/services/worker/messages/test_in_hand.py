@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from services.worker.messages.dispatch import DispatchEnd
 from services.worker.messages.in_hand import BatchesInHand, BatchInHand, falls_silent
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.errors import Unavailable
-from shared.domain.jobs.batches import Batch, BatchStatus
+from shared.audience.rules.audiences import KeyRange
+from shared.core.errors import Unavailable
+from shared.jobs.rules.batches import Batch, BatchStatus
 from tests.clock import ManualClock
 from tests.waiting import until
 

@@ -5,7 +5,7 @@ from collections import deque
 import pytest
 
 from services.worker.messages.pace import LostInstant, Speed
-from shared.domain.messages.pacing import Pace, PaceGuard, Wait, reserve
+from shared.messages.rules.pacing import Pace, PaceGuard, Wait, reserve
 
 pytestmark = pytest.mark.sending
 

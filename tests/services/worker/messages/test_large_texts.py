@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.domain.jobs.templates import Template
-from shared.domain.messages.ledger import MessageState
+from shared.jobs.rules.templates import Template
+from shared.messages.rules.ledger import MessageState
 from tests.services.worker.messages.post import Post
 
 pytestmark = [pytest.mark.sending, pytest.mark.native]

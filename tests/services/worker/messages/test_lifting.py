@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from shared.domain.messages.credentials import Credential, CredentialStatus
-from shared.domain.messages.ledger import MessageState
-from shared.flow.messages.credentials import CredentialFlow
+from shared.messages.credentials import CredentialFlow
+from shared.messages.rules.credentials import Credential, CredentialStatus
+from shared.messages.rules.ledger import MessageState
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import SECRET, Post
 from tests.waiting import until

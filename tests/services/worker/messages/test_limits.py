@@ -2,9 +2,9 @@
 
 import pytest
 
-from shared.domain.messages.credentials import Credential, CredentialStanding
-from shared.domain.messages.pacing import Limit
-from shared.flow.messages.figures import CredentialFigures
+from shared.messages.figures import CredentialFigures
+from shared.messages.rules.credentials import Credential, CredentialStanding
+from shared.messages.rules.pacing import Limit
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import Post
 from tests.waiting import until

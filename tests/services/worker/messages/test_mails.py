@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from shared.domain.errors import Unavailable
-from shared.domain.jobs.events import EventState
-from shared.domain.jobs.mails import Mailing
-from shared.domain.messages.credentials import CredentialStatus
-from shared.domain.messages.jobs import Halt
-from shared.flow.messages.halting import RejectionMails
+from shared.core.errors import Unavailable
+from shared.jobs.rules.events import EventState
+from shared.jobs.rules.mails import Mailing
+from shared.messages.halting import RejectionMails
+from shared.messages.rules.credentials import CredentialStatus
+from shared.messages.rules.jobs import Halt
 from tests.providers.fakes import FakeProcess
 from tests.providers.rules import Rule
 from tests.providers.sinks import SmtpSink, smtp

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from shared.domain.jobs.jobs import Job
-from shared.domain.jobs.templates import Template
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.credentials import Credential
-from shared.domain.messages.suppressions import SuppressionCause, suppress_address
-from shared.flow.messages.barring import UnsubscribeFlow
+from shared.jobs.rules.jobs import Job
+from shared.jobs.rules.templates import Template
+from shared.messages.barring import UnsubscribeFlow
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.credentials import Credential
+from shared.messages.rules.suppressions import SuppressionCause, suppress_address
 from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import Post, post_office

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from shared.domain.jobs.events import Doer
-from shared.domain.jobs.jobs import Job
-from shared.domain.messages.credentials import SendRetry
-from shared.domain.messages.ledger import MessageState
+from shared.jobs.rules.events import Doer
+from shared.jobs.rules.jobs import Job
+from shared.messages.rules.credentials import SendRetry
+from shared.messages.rules.ledger import MessageState
 from tests.providers.fakes import FakeProcess
 from tests.services.worker.messages.post import SHORT_CALLS, Post, post_office
 from tests.waiting import SECONDS, until

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.domain.jobs.templates import Template
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.ledger import MessageState
+from shared.jobs.rules.templates import Template
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.ledger import MessageState
 from shared.runtime import faults
 from tests.outgoing.receiver import scripted
 from tests.providers.test_smtp import LeavingServer

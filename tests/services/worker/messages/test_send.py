@@ -9,18 +9,18 @@ from msgspec.structs import replace
 
 from services.wiring.rooms import Rooms
 from services.wiring.workers import build_stages
-from shared.domain.errors import Conflict
-from shared.domain.jobs.batches import Batch, BatchStatus
-from shared.domain.jobs.events import Doer
-from shared.domain.jobs.jobs import JobStatus
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.credentials import CredentialStatus, OnUnknown, SendOrder, SendRetry
-from shared.domain.messages.jobs import Halt
-from shared.domain.messages.ledger import MessageState
-from shared.domain.messages.singles import MESSAGE_QUEUE, SendMessages
-from shared.domain.messages.suppressions import SuppressionCause
-from shared.domain.tasks import encode
-from shared.flow.messages.feeding import CredentialFeed
+from shared.core.errors import Conflict
+from shared.core.tasks import encode
+from shared.jobs.rules.batches import Batch, BatchStatus
+from shared.jobs.rules.events import Doer
+from shared.jobs.rules.jobs import JobStatus
+from shared.messages.feeding import CredentialFeed
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.credentials import CredentialStatus, OnUnknown, SendOrder, SendRetry
+from shared.messages.rules.jobs import Halt
+from shared.messages.rules.ledger import MessageState
+from shared.messages.rules.singles import MESSAGE_QUEUE, SendMessages
+from shared.messages.rules.suppressions import SuppressionCause
 from shared.runtime import faults
 from shared.runtime.cached import CachedByKey
 from tests.providers.rules import Rule
@@ -332,7 +332,7 @@ async def test_by_shares_a_large_job_does_not_hold_up_a_small_one(post: Post, qu
 async def test_jobs_that_wait_for_another_attempt_hide_no_other(
     post: Post, monkeypatch: pytest.MonkeyPatch, order: SendOrder
 ) -> None:
-    monkeypatch.setattr("shared.flow.messages.feeding._PAGE", 3)
+    monkeypatch.setattr("shared.messages.feeding._PAGE", 3)
     retry = SendRetry(first_delay_seconds=300, cap_seconds=300)
     credential = await post.credential(order=order, retry=retry)
     await post.fake.answer(always=Rule(status=503))
@@ -395,7 +395,7 @@ async def test_another_attempt_does_not_wait_for_the_whole_job(
     post: Post, queued: list[Batch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch takes longer than the pause before the other attempt."""
-    monkeypatch.setattr("shared.flow.messages.feeding._REMEMBERED_SECONDS", 0.2)
+    monkeypatch.setattr("shared.messages.feeding._REMEMBERED_SECONDS", 0.2)
     credential = await post.credential(rate=50, retry=SendRetry(first_delay_seconds=0.2, cap_seconds=0.2))
     await post.fake.answer(Rule(status=503), always=Rule(status=202))
     job = await post.job(credential, 200)

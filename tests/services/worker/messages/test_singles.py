@@ -11,12 +11,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.instants import from_ms, ms
-from shared.domain.messages.answers import Channel
-from shared.domain.messages.credentials import CredentialStatus, SendRetry
-from shared.domain.messages.ledger import Message, MessageState
-from shared.domain.messages.singles import SILENCE, Pending, SingleWish
-from shared.domain.messages.suppressions import SuppressionCause, suppress_address
+from shared.core.instants import from_ms, ms
+from shared.messages.rules.answers import Channel
+from shared.messages.rules.credentials import CredentialStatus, SendRetry
+from shared.messages.rules.ledger import Message, MessageState
+from shared.messages.rules.singles import SILENCE, Pending, SingleWish
+from shared.messages.rules.suppressions import SuppressionCause, suppress_address
 from shared.runtime import faults
 from shared.store import Store
 from tests.providers.accounts import TWILIO_SID
@@ -252,7 +252,7 @@ async def test_a_lost_wake_up_is_found(post: Post, monkeypatch: pytest.MonkeyPat
         await post.accept(credential, ["lost@example.com"])
     credential_id = await post.store.singles.find_waiting(since=datetime.now(UTC) + timedelta(seconds=60))
     assert credential_id == credential.id
-    monkeypatch.setattr("shared.flow.messages.singles.SILENCE", timedelta(0))
+    monkeypatch.setattr("shared.messages.singles.SILENCE", timedelta(0))
 
     async def is_sent() -> bool:
         return len(await post.called()) == 1
@@ -296,6 +296,6 @@ async def test_what_a_dead_process_left_is_forgotten(post: Post, monkeypatch: py
     waiting = await post.accept(credential, ["later@example.com"], after=600)
     await flow.forget_contents()
     assert await contents.find_missing({"gone", *waiting}) == set()
-    monkeypatch.setattr("shared.flow.messages.singles._KEPT_FOR", timedelta(0))
+    monkeypatch.setattr("shared.messages.singles._KEPT_FOR", timedelta(0))
     await flow.forget_contents()
     assert await contents.find_missing({"gone", *waiting}) == {"gone"}

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from services.wiring.api import build_api
 from services.wiring.rooms import Rooms
-from shared.domain.messages.ledger import MessageState
+from shared.messages.rules.ledger import MessageState
 from tests.providers.accounts import TWILIO_SID
 from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from services.worker.push import recipients
-from shared.domain.audience.audiences import KeyRange
-from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus, Receipt
-from shared.domain.jobs.jobs import Job
+from shared.audience.rules.audiences import KeyRange
+from shared.jobs.rules.batches import Batch, BatchPart, BatchStatus, Receipt
+from shared.jobs.rules.jobs import Job
 from tests.samples import sample, samples
 from tests.store.made import a_job
 

@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from services.worker.push.recipients import GONE, TOO_MANY_DEVICES, RecipientReader
-from shared.audience import DEVICES_AT_ONCE, Audience
-from shared.blobs.files import FolderBlobs
-from shared.domain.audience.audiences import ByteRange, File, KeyRange
-from shared.domain.jobs.batches import Batch, Receipt
-from shared.domain.jobs.jobs import Job, Plan
+from shared.audience.rules.audiences import ByteRange, File, KeyRange
+from shared.drivers.blobs.files import FolderBlobs
+from shared.drivers.postgres import DEVICES_AT_ONCE, Audience
+from shared.jobs.rules.batches import Batch, Receipt
+from shared.jobs.rules.jobs import Job, Plan
 from shared.store import Store
 from tests.store.made import a_job
 

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from shared.domain.bus.deliveries import MOST_OPEN
-from shared.domain.bus.subscriptions import EventSubscription
+from shared.bus.rules.deliveries import MOST_OPEN
+from shared.bus.rules.subscriptions import EventSubscription
 from tests.services.api.bus.conftest import is_refused
 from tests.services.api.bus.native.conftest import Delivered
 from tests.services.worker.bus.delivering import NAMESPACE

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.domain.instants import format_instant
+from shared.core.instants import format_instant
 from tests.services.api.bus.conftest import is_refused
 from tests.services.api.bus.native.conftest import Delivered
 from tests.services.api.bus.native.test_dead_letters import buried

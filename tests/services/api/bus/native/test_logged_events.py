@@ -13,17 +13,17 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.structs import TopicPartition
 
 from services.feedback.fan_out import FanOut
-from shared.domain.bus.deliveries import EventDelivery
-from shared.domain.bus.filters import EventFilter
-from shared.domain.bus.subscriptions import EventForm
-from shared.flow.bus.deliveries import MOST_RECORDS
-from shared.flow.bus.flushing import LogFlusher, UnwokenUpkeep
-from shared.flow.bus.topics import Registry
+from shared.bus.deliveries import MOST_RECORDS
+from shared.bus.flushing import LogFlusher, UnwokenUpkeep
+from shared.bus.rules.deliveries import EventDelivery
+from shared.bus.rules.filters import EventFilter
+from shared.bus.rules.subscriptions import EventForm
+from shared.bus.topics import Registry
+from shared.drivers.kafka import Stream
+from shared.drivers.kafka.local import LocalStream
+from shared.drivers.kafka.servers import KafkaServers
+from shared.drivers.kafka.stream import KafkaStream
 from shared.runtime.bus_settings import BusSettings
-from shared.stream import Stream
-from shared.stream.kafka import KafkaStream
-from shared.stream.kafka.servers import KafkaServers
-from shared.stream.local import LocalStream
 from tests.services.api.bus.conftest import is_refused
 from tests.services.api.bus.native.conftest import Delivered
 from tests.services.api.client import Client, Reply

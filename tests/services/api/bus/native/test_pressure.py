@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.flow.bus import standing
+from shared.bus import standing
 from tests.services.api.bus.conftest import event
 from tests.services.api.bus.native.test_topics import fresh_name
 from tests.services.api.client import Client

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shared.domain.instants import format_instant
+from shared.core.instants import format_instant
 from tests.services.api.bus.conftest import is_refused
 from tests.services.api.bus.native.conftest import Delivered
 from tests.services.worker.bus.delivering import NAMESPACE

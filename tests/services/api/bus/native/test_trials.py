@@ -9,10 +9,10 @@ import pytest
 import pytest_asyncio
 
 import carillon
-from shared.domain.bus.deliveries import TRIAL_URL
-from shared.domain.bus.subscriptions import EventForm
-from shared.outgoing.client import HttpOutgoing
-from shared.outgoing.guard import OwnApi
+from shared.bus.rules.deliveries import TRIAL_URL
+from shared.bus.rules.subscriptions import EventForm
+from shared.drivers.http.client import HttpOutgoing
+from shared.drivers.http.guard import OwnApi
 from tests.receivers import HANG
 from tests.services.api.bus.conftest import is_refused
 from tests.services.api.bus.native.conftest import Delivered

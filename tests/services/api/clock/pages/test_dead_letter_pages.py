@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from shared.domain.clock.occurrences import DeadLetter
-from shared.domain.clock.schedules import schedule_id
+from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.schedules import schedule_id
 from tests.services.api.clock.pages.seen import Seen, fill, look, person
 from tests.services.api.conftest import House
 

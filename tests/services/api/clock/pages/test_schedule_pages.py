@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from services.api.clock.pages.schedules import picture_due
-from shared.domain.clock.schedules import schedule_id
-from shared.flow.accounts import make_sign_in_link
+from shared.accounts.removal import make_sign_in_link
+from shared.clock.rules.schedules import schedule_id
 from tests.services.api.client import ADMIN, Client
 from tests.services.api.clock.pages.seen import Seen, fill, look, person
 from tests.services.api.conftest import House

@@ -10,9 +10,9 @@ from services.api.console.pages import bulk_actions
 from services.api.console.pages.bulk_actions import tell_filter
 from services.wiring.rooms import Rooms
 from services.worker.console.bulk import BulkRunner
-from shared.domain.clock.occurrences import DeadLetter
-from shared.domain.clock.schedules import schedule_id
-from shared.domain.console.bulk_actions import RunBulkAction
+from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.schedules import schedule_id
+from shared.console.rules.bulk_actions import RunBulkAction
 from tests.services.api.clock.pages.seen import Seen, fill, look, person
 from tests.services.api.conftest import House
 

@@ -12,14 +12,14 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from services.api.http.pages.routes import PageRoute
 from services.wiring.api import build_pages
 from services.wiring.rooms import Rooms
-from shared.domain.bus.deliveries import BusDeadLetter, DeathReason, DeliveryStatus, EventDelivery
-from shared.domain.bus.subscriptions import EventSubscription
-from shared.domain.clock.occurrences import DeadLetter
-from shared.domain.clock.schedules import schedule_id
-from shared.domain.jobs.jobs import BATCH_QUEUE
+from shared.bus.rules.deliveries import BusDeadLetter, DeathReason, DeliveryStatus, EventDelivery
+from shared.bus.rules.subscriptions import EventSubscription
+from shared.bus.store_cuts import DELIVERIES, delivery_codec
+from shared.bus.store_deliveries import LETTERS, letter_codec
+from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.schedules import schedule_id
+from shared.jobs.rules.jobs import BATCH_QUEUE
 from shared.store import Store
-from shared.store.bus.cuts import DELIVERIES, delivery_codec
-from shared.store.bus.deliveries import LETTERS, letter_codec
 from tests.services.api.client import Client
 
 _PARAMETER = re.compile(r"{(\w+):str}")

@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from services.api.app import Application
-from shared.domain.accounts.callers import IDLE, LONGEST, secret_digest
-from shared.domain.instants import format_instant
-from shared.flow.accounts import LASTS, make_sign_in_link
+from shared.accounts.removal import LASTS, make_sign_in_link
+from shared.accounts.rules.callers import IDLE, LONGEST, secret_digest
+from shared.core.instants import format_instant
 from shared.runtime.settings import ApiSettings
 from tests.services.api.client import ADMIN, PROXY, Client
 from tests.services.api.conftest import ROOT_KEY, House

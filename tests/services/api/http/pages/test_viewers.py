@@ -7,9 +7,9 @@ import pytest
 from services.api import app
 from services.api.http.pages.sessions import STALE_SECONDS, OpenSessions
 from services.api.http.pages.visits import shared_reads
-from shared.flow.bus import standing
-from shared.flow.bus import standing as pressure
-from shared.flow.console import overview
+from shared.bus import standing
+from shared.bus import standing as pressure
+from shared.console import overview
 from tests.commands import Commands
 from tests.services.api.client import ADMIN
 from tests.services.api.conftest import House

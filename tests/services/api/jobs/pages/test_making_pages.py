@@ -7,7 +7,7 @@ import pytest
 
 from services.api.http.pages.visits import FORM_BYTES
 from services.api.jobs.pages import making
-from shared.domain.instants import ns
+from shared.core.instants import ns
 from tests.services.api.client import Reply
 from tests.services.api.conftest import House
 from tests.services.api.jobs.pages.filled import Shown, look, send_file, send_form, viewer_of

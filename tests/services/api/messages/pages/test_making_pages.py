@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from services.api.jobs.pages import making
 from services.api.messages.pages import accounts
-from shared.domain.messages.credentials import CredentialStatus
+from shared.messages.rules.credentials import CredentialStatus
 from tests.services.api.jobs.pages.filled import look, send_file, send_form, viewer_of
 from tests.services.api.messages.campaign import NOW, Campaign, campaign_at
 from tests.services.api.messages.conftest import Desk

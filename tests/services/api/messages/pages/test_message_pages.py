@@ -7,9 +7,9 @@ from urllib.parse import quote
 import pytest
 import pytest_asyncio
 
-from shared.domain.jobs.jobs import Job, JobStatus
-from shared.domain.messages.credentials import CredentialStatus
-from shared.domain.messages.ledger import EarlierAttempt, MessageState
+from shared.jobs.rules.jobs import Job, JobStatus
+from shared.messages.rules.credentials import CredentialStatus
+from shared.messages.rules.ledger import EarlierAttempt, MessageState
 from tests.providers.rules import Rule
 from tests.services.api.client import Client
 from tests.services.api.messages.campaign import Campaign, campaign_at

@@ -1,0 +1,268 @@
+"""Occurrences: everything timed, one document for each instant; their outcomes, and the dead letters.
+
+An occurrence belongs to an `owner`, which names a kind and a thing of that kind: a user's schedule, a stage of a
+job, a batch that is tried again. Its life is one field, `visible_at`:
+
+    due ──claim──> end of the lease ──fired──> deleted, or moved to the next instant of its series
+          │      ├──an answer that refuses──> the time of the next attempt, or a dead letter
+          │      └──no answer──> soon again, not counted
+          └──its process died──> visible again when the lease ends
+    pause ──> HELD_BACK ──resume──> due
+
+An occurrence may kill its processes. `claims` counts fruitless claims in a row. They prove little: a death counts
+against everything that the process held, and a slow store counts too. So too many claims only make a *suspect*. A
+suspect is fired alone, and the process first stores that the attempt begins (`begun`). Any end of an attempt, even
+without an answer, resets both counts. A release without an attempt resets only `claims`. A suspect with five begun
+attempts and no end is *poisonous*: it becomes a dead letter.
+
+Any process may claim a visible occurrence (`visible_at` has come); a claim writes a fresh token, which fences all
+later writes. So an expired lease needs no sweeper, and a late process does no harm.
+
+An occurrence's id is a hash of (owner, generation, due), so that a repeated insert does nothing. A generation is a
+random value; a replacement gets a new one, and occurrences of another generation never fire. A recurring schedule
+has one document that moves (its id is a hash of the series); the message id is always that of the instant.
+"""
+
+import hashlib
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from shared.core.documents import SCHEDULES_TOPIC, OwnEvent
+from shared.core.instants import format_instant, ms
+
+SHARDS = 32
+HELD_BACK = datetime(9999, 1, 1, tzinfo=UTC)
+SCHEDULE = "schedule"
+"""The kind of owner of users' schedules. Other kinds have handlers elsewhere."""
+_OF_SCHEDULE = f"{SCHEDULE}/"
+_FRUITLESS_CLAIMS = 20
+_UNENDED_ATTEMPTS = 5
+
+
+class OccurrenceKind(StrEnum):
+    """The kind of an occurrence."""
+
+    ONCE = "once"  # one instant, deleted after it has fired
+    SERIES = "series"  # the next instant of a recurrence: moves after it has fired
+    ASKED = "asked"  # fired by hand: neither a pause nor the misfire rule holds it
+
+
+class Occurrence(Struct, frozen=True, kw_only=True):
+    """One instant of one owner. Times are UTC, by the database's clock, to the millisecond.
+
+    `fires_at` is `due`, or the time of the next attempt. `accepted_at` is the time of the request: lateness counts from
+    one tick after it, if that is after `due`. `attempts` counts refusals, `claims` fruitless claims, `begun` the
+    unfinished attempts of a suspect, and `runs` the earlier instants of a series. `size` is the approximate size of its
+    message in bytes, because everything fired at once must fit into memory. `trace` is that of the request
+    (`shared.runtime.tracing`).
+    """
+
+    id: str
+    owner: str
+    generation: str
+    due: datetime
+    fires_at: datetime
+    visible_at: datetime
+    accepted_at: datetime
+    shard: int
+    kind: OccurrenceKind = OccurrenceKind.ONCE
+    token: str = ""
+    attempts: int = 0
+    claims: int = 0
+    begun: int = 0
+    runs: int = 0
+    size: int = 0
+    trace: str = ""
+
+    @property
+    def is_suspect(self) -> bool:
+        return self.claims > _FRUITLESS_CLAIMS or self.begun > 0
+
+    @property
+    def is_poisonous(self) -> bool:
+        return self.begun >= _UNENDED_ATTEMPTS
+
+    @property
+    def may_be_early(self) -> bool:
+        """Whether a deployment may fire it early: neither retries nor Carillon's own work."""
+        return self.attempts == 0 and self.fires_at == self.due and self.owner.startswith(_OF_SCHEDULE)
+
+    @property
+    def message_id(self) -> str:
+        """The id by which a receiver recognises a repeat: the same on every attempt. For an occurrence with one instant
+        it is the occurrence's id."""
+        if self.kind is not OccurrenceKind.SERIES:
+            return self.id
+        return occurrence_id(self.owner, self.generation, self.due)
+
+
+def occurrence_id(owner: str, generation: str, due: datetime) -> str:
+    return _hash(owner, generation, str(ms(due)))
+
+
+def once(
+    owner: str,
+    generation: str,
+    due: datetime,
+    *,
+    accepted_at: datetime,
+    kind: OccurrenceKind = OccurrenceKind.ONCE,
+    size: int = 0,
+) -> Occurrence:
+    return _make(occurrence_id(owner, generation, due), owner, generation, due, accepted_at, kind, size)
+
+
+def series(owner: str, generation: str, first: datetime, *, accepted_at: datetime, size: int = 0) -> Occurrence:
+    """The one moving document of a recurrence, at its first instant."""
+    return _make(_hash(owner, generation, "series"), owner, generation, first, accepted_at, OccurrenceKind.SERIES, size)
+
+
+def retry_entry(occurrence: Occurrence, *, fires_at: datetime, attempts: int) -> Occurrence:
+    """A separate entry for the present instant of a series, due again at `fires_at`."""
+    entry = once(occurrence.owner, occurrence.generation, occurrence.due, accepted_at=occurrence.accepted_at)
+    entry = replace(entry, size=occurrence.size, trace=occurrence.trace)
+    return replace(entry, fires_at=fires_at, visible_at=fires_at, attempts=attempts)
+
+
+def handed_over(occurrence: Occurrence, token: str, *, leased_until: datetime) -> Occurrence:
+    """A separate entry for the present instant of a claimed series, claimed by this token."""
+    entry = retry_entry(occurrence, fires_at=occurrence.due, attempts=0)
+    return replace(entry, visible_at=leased_until, token=token)
+
+
+def _make(
+    id: str, owner: str, generation: str, due: datetime, accepted_at: datetime, kind: OccurrenceKind, size: int
+) -> Occurrence:
+    return Occurrence(
+        id=id,
+        owner=owner,
+        generation=generation,
+        due=due,
+        fires_at=due,
+        visible_at=due,
+        accepted_at=accepted_at,
+        shard=int(id[:8], 16) % SHARDS,
+        kind=kind,
+        size=size,
+    )
+
+
+def lateness(due: datetime, accepted_at: datetime, now: datetime, tick: timedelta) -> timedelta:
+    """The lateness of a firing at `now`: from `due`, or from one tick after `accepted_at` if that is later."""
+    return max(now - max(due, accepted_at + tick), timedelta(0))
+
+
+class Owner(Struct, frozen=True):
+    """The owner of an occurrence. `kind` selects the handler, which alone interprets `id`."""
+
+    kind: str
+    id: str
+
+
+def owner_text(owner: Owner) -> str:
+    return f"{owner.kind}/{owner.id}"
+
+
+def owner_group(owner: str) -> str:
+    """The group of this owner: the schedules of a namespace, or the occurrences of a job. It is all but the last part,
+    as in `schedule/<namespace>/<key>`."""
+    return owner.rpartition("/")[0]
+
+
+def read_owner(text: str) -> Owner:
+    kind, slash, id_ = text.partition("/")
+    if not kind or not slash:
+        raise ValueError(f"no owner of occurrences: {text!r}")
+    return Owner(kind, id_)
+
+
+def _hash(owner: str, generation: str, instant: str) -> str:
+    text = f"{owner}\0{generation}\0{instant}"
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+class OutcomeResult(StrEnum):
+    """The result of an attempt."""
+
+    FIRED = "fired"  # the target has it
+    FAILED = "failed"  # the target refused; it is tried again
+    SKIPPED = "skipped"  # found too late, by the schedule's rule
+    DEAD = "dead"  # refused for the last time
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """One attempt. `late_ms` counts like the metric: from `due`, or one tick after acceptance."""
+
+    id: str
+    owner: str
+    due: datetime
+    at: datetime
+    late_ms: int
+    attempt: int
+    result: OutcomeResult
+    error: str = ""
+
+
+def outcome_id(occurrence: Occurrence, attempt: int) -> str:
+    """The id of an attempt's outcome. An occurrence that is fired by hand again has separate attempts."""
+    asked = f"/{ms(occurrence.accepted_at)}" if occurrence.kind is OccurrenceKind.ASKED else ""
+    return f"{occurrence.message_id}/{occurrence.kind}{asked}/{attempt}"
+
+
+class DeadLetter(Struct, frozen=True, kw_only=True):
+    """An instant whose last attempt was refused. `id` is the message id. `death` is random, and distinguishes this
+    death from others of the same instant, independently of clocks."""
+
+    id: str
+    namespace: str
+    key: str
+    schedule_id: str
+    generation: str
+    due: datetime
+    died_at: datetime
+    attempts: int
+    error: str
+    death: str
+
+
+def schedule_event(letter: DeadLetter, outcome: Outcome) -> OwnEvent:
+    return OwnEvent(
+        id=f"{outcome.id}/dead",
+        topic=SCHEDULES_TOPIC,
+        type="schedule.dead",
+        path=f"/dead-letters/{letter.id}",
+        namespace=letter.namespace,
+        data={
+            "schedule": letter.key,
+            "namespace": letter.namespace,
+            "dead_letter": letter.id,
+            "due": format_instant(letter.due),
+            "attempts": letter.attempts,
+            "at": format_instant(letter.died_at),
+        },
+    )
+
+
+LOOKED_AT = 1_000
+"""The number of letters that are grouped by error: the last ones."""
+
+
+class LetterPlace(Struct, frozen=True, array_like=True):
+    died_at: Annotated[datetime, Meta(tz=True)]
+    id: str
+
+
+class ErrorCount(Struct, frozen=True, kw_only=True):
+    """The letters with this error, and the time of the last."""
+
+    error: str
+    count: int
+    last_died_at: datetime
+
+
+def place_of(letter: DeadLetter) -> LetterPlace:
+    return LetterPlace(letter.died_at, letter.id)

@@ -1,0 +1,357 @@
+"""Schedules: a caller's key and labels, the instants, and the callback of each.
+
+    active <──> paused
+       └──> finished      (nothing is left to fire)
+
+Occurrences are stored before their schedule, which makes them count. So a stored schedule is complete, and a
+process that dies half-way leaves occurrences without a schedule. A replaced schedule gets a new generation: the
+occurrences of the old one are void.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from enum import Enum, StrEnum
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote, unquote
+
+import msgspec
+from msgspec import Struct
+
+from shared.clock.rules.callbacks import Callback
+from shared.clock.rules.occurrences import (
+    SCHEDULE,
+    Occurrence,
+    OccurrenceKind,
+    Owner,
+    lateness,
+    once,
+    owner_text,
+    read_owner,
+    series,
+)
+from shared.clock.rules.recurrence import Recurrence, next_after
+from shared.core.documents import final
+from shared.core.errors import Invalid
+from shared.core.ids import canonical_json
+from shared.core.instants import format_instant, spread_ms
+
+LABELS = 20
+"""Maximum for a schedule and for a filter."""
+
+
+def label_text(name: str, value: str) -> str:
+    return f"{name}:{value}"
+
+
+def is_findable(name: str, value: str) -> bool:
+    """Whether a filter can name the label without ambiguity."""
+    return not {":", ","} & {*name} and "," not in value
+
+
+def read_labels(text: str, *, field: str = "label") -> tuple[str, ...]:
+    """The labels of a filter, such as `team:billing,env:prod`; none for an empty text."""
+    labels = tuple(text.split(",")) if text else ()
+    if len(labels) > LABELS:
+        raise Invalid(f"must name at most {LABELS} labels", field=field)
+    if not all(label.partition(":")[0] and ":" in label for label in labels):
+        raise Invalid("must be name:value, such as team:billing; join several by commas", field=field, value=text)
+    return labels
+
+
+KEY = re.compile(r"[A-Za-z0-9\-_.~:]{1,255}")
+TIMESTAMPS = 10_000
+# The time for which occurrences without a schedule are kept. A schedule is stored within half of this, or not at
+# all.
+COMMITTED_WITHIN = timedelta(hours=1)
+
+
+class ScheduleState(StrEnum):
+    """The state of a schedule."""
+
+    ACTIVE = "active"  # fires
+    PAUSED = "paused"  # held by its owner
+    FINISHED = "finished"  # every instant is finished; deleted later. A new content begins it anew
+
+
+TRANSITIONS: dict[ScheduleState, frozenset[ScheduleState]] = {
+    ScheduleState.ACTIVE: frozenset({ScheduleState.PAUSED, ScheduleState.FINISHED}),
+    ScheduleState.PAUSED: frozenset({ScheduleState.ACTIVE}),
+    ScheduleState.FINISHED: frozenset(),
+}
+PENDING = frozenset(ScheduleState) - final(TRANSITIONS)
+
+
+class MisfireMode(StrEnum):
+    FIRE = "fire"  # fires at any lateness
+    SKIP = "skip"  # does not fire
+    WITHIN = "fire_within_seconds"  # fires unless it is later than that
+
+
+class Misfire(Struct, frozen=True):
+    """The rule for first attempts that are found late; retries are not."""
+
+    mode: MisfireMode = MisfireMode.FIRE
+    within_seconds: float = 0.0
+
+
+class RetryPolicy(Struct, frozen=True, kw_only=True):
+    """The attempts at an instant, and the pauses between them: from `first_delay_seconds`, growing by `factor` up to
+    `cap_seconds`."""
+
+    attempts: int = 10
+    first_delay_seconds: float = 5.0
+    factor: float = 3.0
+    cap_seconds: float = 3_600.0
+
+
+class Definition(Struct, frozen=True, kw_only=True):
+    """The content of a schedule: either `instants` (sorted, unique) or a `recurrence`.
+
+    `window_seconds` delays every instant by the same shorter time, which follows from a hash of the key.
+    """
+
+    callback: Callback
+    instants: tuple[datetime, ...] = ()
+    recurrence: Recurrence | None = None
+    max_occurrences: int | None = None
+    window_seconds: float = 0.0
+    misfire: Misfire = Misfire()
+    retry: RetryPolicy = RetryPolicy()
+    labels: dict[str, str] = {}
+
+
+class Schedule(Struct, frozen=True, kw_only=True):
+    """A stored schedule. `digest` distinguishes contents. Times are the database's.
+
+    At `sweep_at` the sweep looks whether it has ended; `None` for an open-ended series. `made_by` is the id of the
+    token that gave it this content, "" for a person or if unknown.
+    """
+
+    id: str
+    namespace: str
+    key: str
+    generation: str
+    digest: str
+    definition: Definition
+    state: ScheduleState = ScheduleState.ACTIVE
+    created_at: datetime
+    accepted_at: datetime
+    sweep_at: datetime | None = None
+    finished_at: datetime | None = None
+    made_by: str = ""
+
+    @property
+    def is_active(self) -> bool:
+        return is_active(self.state)
+
+    @property
+    def is_paused(self) -> bool:
+        return self.state is ScheduleState.PAUSED
+
+    @property
+    def is_finished(self) -> bool:
+        return self.state is ScheduleState.FINISHED
+
+    @property
+    def owner(self) -> str:
+        return owner_of(self.id)
+
+    @property
+    def size(self) -> int:
+        """The approximate size of a message in bytes."""
+        return len(self.definition.callback.payload)
+
+
+def schedule_id(namespace: str, key: str) -> str:
+    return f"{_quote_namespace(namespace)}/{key}"
+
+
+def is_active(state: ScheduleState) -> bool:
+    return state is ScheduleState.ACTIVE
+
+
+def owner_of(schedule_id: str) -> str:
+    return owner_text(Owner(SCHEDULE, schedule_id))
+
+
+def owners_of(namespace: str) -> str:
+    """The prefix of the owners of a namespace's occurrences of schedules; of all namespaces', for `""`."""
+    return owner_of(schedule_id(namespace, "") if namespace else "")
+
+
+def read_schedule_owner(owner: str) -> tuple[str, str]:
+    namespace, _, key = read_owner(owner).id.rpartition("/")
+    return unquote(namespace), key
+
+
+@lru_cache(maxsize=1_024)
+def _quote_namespace(namespace: str) -> str:
+    return quote(namespace, safe=":@")
+
+
+def check_key(key: str) -> None:
+    if KEY.fullmatch(key) is None:
+        raise Invalid("a key has 1 to 255 of letters, digits and - _ . ~ :", field="key", value=key)
+
+
+def digest(definition: Definition) -> str:
+    """The digest of a content: SHA-256 of the definition, independent of the order of its keys."""
+    return hashlib.sha256(msgspec.json.encode(definition, order="deterministic")).hexdigest()
+
+
+def as_asked(definition: Definition) -> dict[str, Any]:
+    """The fields of a definition in the API's spelling; a payload is canonical JSON."""
+    fields: dict[str, Any] = msgspec.to_builtins(definition)
+    callback, recurrence = fields.pop("callback"), fields.pop("recurrence") or {}
+    callback["payload"] = canonical_json(callback["payload"].encode())
+    return fields | {
+        "callback": {"type": callback.pop("type"), "data": callback},
+        "schedules": fields.pop("instants"),
+        "cron": recurrence.get("line"),
+        "timezone": recurrence.get("timezone"),
+        "every": recurrence.get("seconds"),
+        "starts_at": recurrence.get("starts_at"),
+        "ends_at": recurrence.get("ends_at"),
+        "misfire": tuple(fields["misfire"].values()),
+    }
+
+
+def has_content(schedule: Schedule, definition: Definition) -> bool:
+    """Whether the schedule, with its instants, has this content, except for the spelling of its payload."""
+    return schedule.digest == digest(definition) or as_asked(schedule.definition) == as_asked(definition)
+
+
+def spread(definition: Definition, key: str) -> timedelta:
+    """The delay of the key's instants within their window."""
+    return (
+        timedelta(milliseconds=spread_ms(key, definition.window_seconds)) if definition.window_seconds else timedelta()
+    )
+
+
+def split_by_now(definition: Definition, now: datetime) -> tuple[list[datetime], list[datetime]]:
+    """A list's future instants, and its past ones, which do not fire."""
+    ahead = [instant for instant in definition.instants if instant > now]
+    return ahead, list(definition.instants[: len(definition.instants) - len(ahead)])
+
+
+def next_due(definition: Definition, key: str, after: datetime) -> datetime | None:
+    """The instant of a recurrence that follows `after`, with its delay; `None` if there is none."""
+    if definition.recurrence is None:
+        return None
+    delay = spread(definition, key)
+    following = next_after(definition.recurrence, after - delay)
+    return None if following is None else following + delay
+
+
+def due_instants(definition: Definition, key: str, after: datetime, runs: int = 0) -> Iterator[datetime]:
+    """The instants that follow `after`, with their delay; a recurrence has had `runs` already."""
+    if definition.recurrence is None:
+        delay = spread(definition, key)
+        yield from (instant + delay for instant in definition.instants if instant + delay > after)
+        return
+    due = next_due(definition, key, after)
+    while due is not None and (definition.max_occurrences is None or runs < definition.max_occurrences):
+        yield due
+        runs += 1
+        due = next_due(definition, key, due)
+
+
+def occurrences(schedule: Schedule) -> list[Occurrence]:
+    """The occurrences to insert for the schedule: one for each instant after its acceptance, or the series."""
+    definition, accepted_at = schedule.definition, schedule.accepted_at
+    if definition.recurrence is not None:
+        first = next_due(definition, schedule.key, accepted_at)
+        if first is None:
+            return []
+        return [series(schedule.owner, schedule.generation, first, accepted_at=accepted_at, size=schedule.size)]
+    delay = spread(definition, schedule.key)
+    ahead, _ = split_by_now(definition, accepted_at)
+    owner, generation, size = schedule.owner, schedule.generation, schedule.size
+    return [once(owner, generation, due + delay, accepted_at=accepted_at, size=size) for due in ahead]
+
+
+def last_due(definition: Definition, key: str) -> datetime | None:
+    return definition.instants[-1] + spread(definition, key) if definition.instants else None
+
+
+def next_occurrence(
+    definition: Definition, key: str, occurrence: Occurrence, *, passed_over: datetime | None = None
+) -> Occurrence | None:
+    """A series' document at its next instant; `None` if the series has ended. Instants up to `passed_over` are skipped,
+    unless `max_occurrences` counts them."""
+    runs = occurrence.runs + 1
+    if definition.max_occurrences is not None and runs >= definition.max_occurrences:
+        return None
+    after = occurrence.due
+    if passed_over is not None and definition.max_occurrences is None:
+        after = max(after, passed_over)
+    due = next_due(definition, key, after)
+    if due is None:
+        return None
+    return msgspec.structs.replace(
+        occurrence, due=due, fires_at=due, visible_at=due, token="", attempts=0, claims=0, begun=0, runs=runs
+    )
+
+
+class Verdict(Enum):
+    FIRE = "fire"
+    SKIP = "skip"  # found too late, by its owner's rule
+    HOLD = "hold"  # its schedule is paused
+    WAIT = "wait"  # its schedule is missing, and may still be stored
+    VOID = "void"  # its schedule is deleted or replaced
+
+
+def stands(schedule: Schedule | None, occurrence: Occurrence, now: datetime) -> Verdict:
+    """Decide about a due occurrence at any lateness."""
+    if schedule is None or schedule.generation != occurrence.generation:
+        return Verdict.WAIT if now < occurrence.accepted_at + COMMITTED_WITHIN else Verdict.VOID
+    if schedule.state is ScheduleState.PAUSED and occurrence.kind is not OccurrenceKind.ASKED:
+        return Verdict.HOLD
+    return Verdict.FIRE
+
+
+def judge(
+    schedule: Schedule | None, occurrence: Occurrence, now: datetime, *, tick: timedelta, misfire_after: timedelta
+) -> Verdict:
+    """Decide as `stands` does, and by the misfire rule. Later than `misfire_after` is "found late"."""
+    verdict = stands(schedule, occurrence, now)
+    if schedule is None or verdict is not Verdict.FIRE or occurrence.kind is OccurrenceKind.ASKED:
+        return verdict
+    rule = schedule.definition.misfire
+    if rule.mode is MisfireMode.FIRE or occurrence.attempts:
+        return Verdict.FIRE
+    late = lateness(occurrence.due, occurrence.accepted_at, now, tick)
+    return Verdict.SKIP if is_missed(rule, late, misfire_after=misfire_after) else Verdict.FIRE
+
+
+def missed_until(rule: Misfire, now: datetime, *, misfire_after: timedelta) -> datetime | None:
+    """The moment up to which the rule skips all instants; `None` if it skips none."""
+    match rule.mode:
+        case MisfireMode.FIRE:
+            return None
+        case MisfireMode.SKIP:
+            return now - misfire_after
+        case MisfireMode.WITHIN:
+            return now - timedelta(seconds=rule.within_seconds)
+
+
+def is_missed(rule: Misfire, late: timedelta, *, misfire_after: timedelta) -> bool:
+    match rule.mode:
+        case MisfireMode.FIRE:
+            return False
+        case MisfireMode.SKIP:
+            return late > misfire_after
+        case MisfireMode.WITHIN:
+            return late > timedelta(seconds=rule.within_seconds)
+
+
+def carillon_headers(occurrence: Occurrence, schedule: Schedule) -> dict[str, str]:
+    """The headers of every message beside its payload and its id."""
+    return {
+        "carillon-key": schedule.key,
+        "carillon-due": format_instant(occurrence.due),
+        "carillon-attempt": str(occurrence.attempts + 1),
+    }

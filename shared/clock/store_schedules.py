@@ -1,0 +1,298 @@
+"""Schedules, one document each with the callback that all of its occurrences share, and the outcomes of their attempts.
+
+A list of up to 10,000 instants is a field of its own, so that firing reads a schedule without it.
+
+A schedule with labels has them outside of its definition too, each after its namespace, and its key once more: a
+sparse index over both finds labels in the order of keys, and costs schedules without labels nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+from pymongo import ASCENDING, DESCENDING, ReplaceOne, ReturnDocument, UpdateOne
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.clock.rules.occurrences import Outcome, OutcomeResult
+from shared.clock.rules.schedules import (
+    PENDING,
+    TRANSITIONS,
+    Definition,
+    Schedule,
+    ScheduleState,
+    label_text,
+    schedule_id,
+)
+from shared.core.documents import sources
+from shared.core.instants import from_ms, ms
+from shared.drivers.mongo.documents import Aggregate, Codec, Document, Page, forget_some, insert_new, read_page
+
+_definitions = msgspec.json.Decoder(Definition)
+_WITHOUT_INSTANTS = {"instants": 0}
+_ENDING = {"state": 1, "generation": 1}
+_BATCH = 64  # a payload of 256 KiB takes up to 512 as a text in JSON, and 10,000 instants take 140
+_FIELDS = frozenset(Schedule.__struct_fields__)
+_OPTIONAL = ("sweep_at", "finished_at")  # absent rather than null: their indexes are sparse
+_LABELS, _LABELLED_KEY = "labels", "labelled_key"
+
+
+class Ending(Struct, frozen=True):
+    state: ScheduleState
+    generation: str
+
+
+class Schedules(Aggregate):
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._schedules = database["schedules"]
+
+    async def setup(self) -> None:
+        await self._schedules.create_index([("namespace", ASCENDING), ("state", ASCENDING), ("key", ASCENDING)])
+        await self._schedules.create_index([("sweep_at", ASCENDING)], sparse=True)
+        await self._schedules.create_index([("finished_at", ASCENDING)], sparse=True)
+        await self._schedules.create_index([(_LABELS, ASCENDING), (_LABELLED_KEY, ASCENDING)], sparse=True)
+
+    async def add(self, schedules: Sequence[Schedule]) -> set[str]:
+        """Insert the schedules whose ids are free; returns the ids that are taken."""
+        places = await insert_new(self._schedules, [_document(schedule) for schedule in schedules])
+        taken = {schedules[place].id: schedules[place].generation for place in places}
+        return taken.keys() - await self._find_own(taken)
+
+    async def get(self, id: str) -> Schedule | None:
+        return _maybe(await self._schedules.find_one({"_id": id}))
+
+    async def many(self, ids: Sequence[str], *, whole: bool = False, small: bool = False) -> dict[str, Schedule]:
+        """The existing schedules by id, without their instants unless `whole`. One query; one round trip if they are
+        `small`: the caller then knows that all fit into a reply."""
+        query = {"_id": {"$in": list(ids)}}
+        found = await self._schedules.find(
+            query, None if whole else _WITHOUT_INSTANTS, batch_size=len(ids) + 1 if small else _BATCH
+        ).to_list()
+        return {document["_id"]: _value(document) for document in found}
+
+    async def find_active(self, ids: Sequence[str]) -> dict[str, str]:
+        query = {"_id": {"$in": list(ids)}, "state": ScheduleState.ACTIVE.value}
+        found = await self._schedules.find(query, {"generation": 1}, batch_size=len(ids) + 1).to_list()
+        return {document["_id"]: document["generation"] for document in found}
+
+    async def page(
+        self,
+        namespace: str,
+        *,
+        prefix: str = "",
+        state: ScheduleState | None = None,
+        labels: Sequence[str] = (),
+        after: str = "",
+        limit: int,
+    ) -> Page[Schedule]:
+        """A namespace's schedules by key, after the key `after`, that have all these labels (`name:value`); without
+        their instants."""
+        field, query = _range_of(namespace, prefix, state, labels, after)
+        return await read_page(
+            self._schedules, query, _value, order=(field,), limit=limit, without=_WITHOUT_INSTANTS, batch=_BATCH
+        )
+
+    async def count(
+        self,
+        namespace: str,
+        *,
+        prefix: str = "",
+        state: ScheduleState | None = None,
+        labels: Sequence[str] = (),
+        most: int,
+    ) -> int:
+        # All schedules of a namespace are one value of its index.
+        is_whole = not (prefix or state or labels)
+        query = {"namespace": namespace} if is_whole else _range_of(namespace, prefix, state, labels)[1]
+        return await self._schedules.count_documents(query, limit=most)
+
+    async def count_pending(self, namespace: str) -> int:
+        query = {"namespace": namespace, "state": {"$in": sorted(PENDING)}}
+        return await self._schedules.count_documents(query)
+
+    async def replace(self, schedule: Schedule, *, generation: str) -> bool:
+        change = _document(schedule)
+        del change["_id"], change["created_at"], change["state"]
+        state = {"$cond": [{"$eq": ["$state", ScheduleState.PAUSED.value]}, "$state", ScheduleState.ACTIVE.value]}
+        literal = {field: {"$literal": value} for field, value in change.items()}
+        unset = [field for field in (*_OPTIONAL, _LABELS, _LABELLED_KEY) if field not in change]
+        result = await self._schedules.update_one(
+            {"_id": schedule.id, "generation": generation},
+            [{"$set": literal | {"state": state}}, {"$unset": unset}],
+        )
+        return result.matched_count == 1 or bool(await self._find_own({schedule.id: schedule.generation}))
+
+    async def move(self, id: str, *, to: ScheduleState) -> Schedule | None:
+        """Give the schedule this state; `None` if its present state does not allow that. A schedule that has the state
+        stays as it is."""
+        query = {"_id": id, "state": {"$in": sorted(sources(TRANSITIONS, to) | {to})}}
+        found = await self._schedules.find_one_and_update(
+            query, {"$set": {"state": to.value}}, return_document=ReturnDocument.AFTER
+        )
+        return _maybe(found)
+
+    async def adopt(self, schedule: Schedule, made_by: str) -> None:
+        """Record that this token wants the schedule's content too, unless the content was replaced."""
+        query = {"_id": schedule.id, "generation": schedule.generation}
+        await self._schedules.update_one(query, {"$set": {"made_by": made_by}})
+
+    async def pause(self, ids: Sequence[str]) -> int:
+        query = {"_id": {"$in": list(ids)}} | _may_become(ScheduleState.PAUSED)
+        change = {"$set": {"state": ScheduleState.PAUSED.value}}
+        return (await self._schedules.update_many(query, change)).modified_count
+
+    async def remove(self, id: str) -> Schedule | None:
+        return _maybe(await self._schedules.find_one_and_delete({"_id": id}, _WITHOUT_INSTANTS))
+
+    async def to_sweep(self, *, before: datetime, limit: int) -> dict[str, Ending]:
+        """Up to `limit` schedules that the sweep has to look at before `before`, by id."""
+        cursor = self._schedules.find({"sweep_at": {"$lt": before}}, _ENDING, batch_size=limit + 1)
+        found = await cursor.limit(limit).to_list()
+        return {document["_id"]: Ending(ScheduleState(document["state"]), document["generation"]) for document in found}
+
+    async def sweep_again(self, ids: Sequence[str], *, before: datetime, at: datetime) -> None:
+        await self._update_swept(ids, {}, before, {"$set": {"sweep_at": at}})
+
+    async def finish(self, ids: Sequence[str], *, before: datetime, at: datetime) -> None:
+        """Finish schedules of `to_sweep` that have nothing left: active → finished."""
+        change = {"$set": {"state": ScheduleState.FINISHED.value, "finished_at": at}, "$unset": {"sweep_at": ""}}
+        await self._update_swept(ids, _may_become(ScheduleState.FINISHED), before, change)
+
+    async def end(self, schedules: Sequence[Schedule], *, at: datetime) -> None:
+        """Have the sweep look at ended recurrences at `at`, if the generation is unchanged."""
+        updates = [
+            UpdateOne({"_id": schedule.id, "generation": schedule.generation}, {"$set": {"sweep_at": at}})
+            for schedule in schedules
+        ]
+        await self._schedules.bulk_write(updates, ordered=False)
+
+    async def find_finished(self, *, before: datetime, limit: int) -> list[Schedule]:
+        found = self._schedules.find({"finished_at": {"$lt": before}}, _WITHOUT_INSTANTS, batch_size=limit)
+        return [_value(document) async for document in found.limit(limit)]
+
+    async def keep_finished(self, ids: Sequence[str], *, at: datetime) -> int:
+        if not ids:
+            return 0
+        query = {"_id": {"$in": list(ids)}, "state": ScheduleState.FINISHED.value}
+        return (await self._schedules.update_many(query, {"$set": {"finished_at": at}})).matched_count
+
+    async def forget_finished(self, ids: Sequence[str], *, before: datetime) -> int:
+        if not ids:
+            return 0
+        result = await self._schedules.delete_many({"_id": {"$in": list(ids)}, "finished_at": {"$lt": before}})
+        return result.deleted_count
+
+    async def _find_own(self, generations: Mapping[str, str]) -> set[str]:
+        """The ids stored with the generation of this process. The driver repeats a write whose reply was lost. Some
+        servers do not remember the first write, so the repeated one conflicts with it."""
+        if not generations:
+            return set()
+        found = await self._schedules.find(
+            {"_id": {"$in": list(generations)}}, {"generation": 1}, batch_size=len(generations) + 1
+        ).to_list()
+        return {document["_id"] for document in found if document["generation"] == generations[document["_id"]]}
+
+    async def _update_swept(self, ids: Sequence[str], query: Document, before: datetime, change: Document) -> None:
+        # A schedule that was replaced meanwhile has an instant ahead, or no end.
+        query = {"_id": {"$in": list(ids)}} | query | {"sweep_at": {"$lt": before}}
+        if ids:
+            await self._schedules.update_many(query, change)
+
+
+def _range_of(
+    namespace: str, prefix: str, state: ScheduleState | None, labels: Sequence[str], after: str = ""
+) -> tuple[str, Document]:
+    """The query for a namespace's keys with this prefix after `after`, and the field that orders them."""
+    field, lead = "_id", schedule_id(namespace, "")
+    equal: Document = {}
+    if labels:
+        first, *others = [_findable(namespace, label) for label in labels]
+        field, lead, equal = _LABELLED_KEY, "", {_LABELS: first}
+        if others:
+            equal["$and"] = [{_LABELS: label} for label in others]
+    elif state is not None:
+        field, lead, equal = "key", "", {"namespace": namespace}
+    if state is not None:
+        equal["state"] = state.value
+    # After every key with this prefix: keys are ASCII.
+    bounds = {"$gte" if after < prefix else "$gt": lead + max(prefix, after), "$lt": f"{lead}{prefix}\x7f"}
+    return field, equal | {field: bounds}
+
+
+def _findable_labels(namespace: str, key: str, definition: Definition) -> Document:
+    labels = [_findable(namespace, label_text(*label)) for label in sorted(definition.labels.items())]
+    return {_LABELS: labels, _LABELLED_KEY: key} if labels else {}
+
+
+def _findable(namespace: str, label: str) -> str:
+    return f"{namespace}\0{label}"
+
+
+def _may_become(to: ScheduleState) -> Document:
+    return {"state": {"$in": sorted(sources(TRANSITIONS, to))}}
+
+
+def _document(schedule: Schedule) -> Document:
+    definition = msgspec.structs.replace(schedule.definition, instants=())
+    fields = {name: getattr(schedule, name) for name in schedule.__struct_fields__}
+    for name in _OPTIONAL:
+        if fields[name] is None:
+            del fields[name]
+    return {
+        "_id": fields.pop("id"),
+        **fields,
+        **_findable_labels(schedule.namespace, schedule.key, definition),
+        "state": schedule.state.value,
+        "definition": msgspec.json.encode(definition).decode(),
+        "instants": [ms(instant) for instant in schedule.definition.instants],
+    }
+
+
+def _value(document: Document) -> Schedule:
+    fields = {name: document[name] for name in _FIELDS if name in document}
+    definition = _definitions.decode(fields["definition"])
+    if instants := document.get("instants"):
+        definition = msgspec.structs.replace(definition, instants=tuple(from_ms(instant) for instant in instants))
+    state = ScheduleState(fields["state"])
+    return Schedule(**(fields | {"id": document["_id"], "state": state, "definition": definition}))
+
+
+def _maybe(document: Document | None) -> Schedule | None:
+    return None if document is None else _value(document)
+
+
+_outcome_codec = Codec(Outcome)
+
+
+class Outcomes(Aggregate):
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._outcomes = database["outcomes"]
+
+    async def setup(self) -> None:
+        await self._outcomes.create_index([("owner", ASCENDING), ("at", DESCENDING)])
+        await self._outcomes.create_index([("at", ASCENDING)])
+
+    async def add(self, outcomes: Sequence[Outcome]) -> None:
+        """Insert outcomes, in the order of their ids, as occurrences. If an attempt was made twice, by a process that
+        died and another one, a successful outcome stays; otherwise the last one does."""
+        ordered = sorted(outcomes, key=lambda outcome: outcome.id)
+        taken = await insert_new(self._outcomes, [_outcome_codec.document(outcome) for outcome in ordered])
+        repeated = [ordered[place] for place in taken]
+        if repeated:
+            await self._outcomes.bulk_write([_overrule(outcome) for outcome in repeated], ordered=False)
+
+    async def has(self, outcome_id: str) -> bool:
+        return await self._outcomes.find_one({"_id": outcome_id}, {"_id": 1}) is not None
+
+    async def latest(self, owner: str, limit: int) -> list[Outcome]:
+        found = self._outcomes.find({"owner": owner}).sort("at", DESCENDING).limit(limit)
+        return [outcome async for outcome in _outcome_codec.values(found)]
+
+    async def forget(self, *, before: datetime, limit: int) -> int:
+        return await forget_some(self._outcomes, {"at": {"$lt": before}}, limit)
+
+
+def _overrule(outcome: Outcome) -> ReplaceOne[Document]:
+    known = {"_id": outcome.id, "result": {"$ne": OutcomeResult.FIRED.value}}
+    older = {} if outcome.result is OutcomeResult.FIRED else {"at": {"$lt": outcome.at}}
+    return ReplaceOne(known | older, _outcome_codec.document(outcome))

@@ -1,1 +1,0 @@
-"""The collections of the bus, a module for each."""
