@@ -31,7 +31,7 @@ help: ## Print this list
 demo: $(DEMO_READY) ## Send pushes, mails and events on this machine alone, kill Carillon twice, count what arrived (ARGS=--keep stays)
 	@$(BIN)/carillon demo $(ARGS)
 
-up: $(DEMO_READY) ## Run all five services in one process, with servers of their own, until Ctrl-C; data stay in .carillon
+up: $(DEMO_READY) ## Run all services in one process, with servers of their own, until Ctrl-C; data stay in .carillon
 	@$(BIN)/carillon up $(ARGS)
 
 deps: $(DEV_READY) ## Fetch what the tests need beside Python: servers, jars, programs (root on Debian; others are told what is missing)
