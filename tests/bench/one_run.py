@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
-from tests.bench import accept, claim, csv_file, fire, lateness, send
+from tests.bench import accept, bus, claim, csv_file, fire, lateness, messages, send
 from tests.bench.arrivals import queue_of
 from tests.bench.audience import fill
 from tests.bench.jobs import check_sums, closed
@@ -58,6 +58,20 @@ async def run_fire(place: Place, size: int) -> Figures:
     return {"CPU seconds": run.cpu_seconds["scheduler"], "rate": run.rate}
 
 
+async def run_messages(place: Place, size: int) -> Figures:
+    """A job of messages at 5,000 a second, by one worker process and a provider that answers at once."""
+    messages._RECIPIENTS = size
+    rate, _, _, cpu = await messages._send_all(place, 5_000.0, 1)
+    return {"CPU seconds": cpu, "rate": rate}
+
+
+async def run_bus(place: Place, size: int) -> Figures:
+    """Deliveries of 10 events each to 10 receivers, by one worker process."""
+    measured = await bus._measure_deliveries(place, bus._Shape(10, size // 100, 10, 0))
+    figures = {figure.what: figure.values[0] for figure in measured.figures}
+    return {"CPU seconds": figures["CPU of worker"], "rate": figures["deliveries"]}
+
+
 async def run_accept(place: Place, size: int) -> Figures:
     """Schedules, one a request, by two API processes."""
     async with accept._scene(place) as scene:
@@ -92,6 +106,8 @@ def main() -> None:
     measures = {
         "send": run_send,
         "csv": run_csv,
+        "messages": run_messages,
+        "bus": run_bus,
         "fire": run_fire,
         "claim": run_claim,
         "accept": run_accept,
