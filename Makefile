@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 ARGS ?=
-STORMS ?= tests/security tests/flow/push_model/test_storm.py tests/flow/message_model/test_storm.py tests/flow/bus_model/test_storm.py tests/chaos/test_storm.py
+STORMS ?= tests/security tests/models/push/test_storm.py tests/models/messages/test_storm.py tests/models/bus/test_storm.py tests/chaos/test_storm.py
 
 # The gate takes a third of this. pytest ends a test that hangs after a minute; this ends a pytest that hangs.
 GATE_SECONDS ?= 1500

@@ -27,7 +27,7 @@ class Tier(StrEnum):
 LATER = {
     "attack": "a large attack; test_mutated.py and runtime/test_http_protocol.py have small ones in the gate",
     "browser": "drives Chromium through every page; the gate has the main way",
-    "bus_routes": "routes and pages that operate the bus; flow/bus and store/bus have their rules",
+    "bus_routes": "routes and pages that operate the bus; bus has its rules",
     "chaos": "kills processes and servers at every fault point; the gate has one proof of each promise",
     "e2e": "whole processes; the gate has one proof of each promise",
     "faulty_server": "a program for each fault of a server; test_healthy.py has all questions",
@@ -37,7 +37,7 @@ LATER = {
     "real_mongodb": "needs a MongoDB that CARILLON_TEST_MONGO_URL names, and is skipped without",
     "repeats": "a page or a command with more inputs; the gate has it in tests/recorded",
     "secure": "servers over TLS, with certificates that are exchanged",
-    "sending": "paced sending; the models and domain/messages have it in virtual time",
+    "sending": "paced sending; the models and messages/rules have it in virtual time",
     "upgrade": "the last release beside this version; skipped until there is one",
 }
 """Marks of whole modules, each with the reason. A folder of this name in `tests` has only modules with its mark."""

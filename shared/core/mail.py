@@ -1,7 +1,7 @@
 """A mail as bytes, and the domains of its addresses.
 
 The standard library's generator takes 1.4 ms for a mail, most of it for parsing its own output; `build_mail` takes
-a twentieth, and the standard parser reads the same (`tests/domain/test_mime.py`).
+a twentieth, and the standard parser reads the same (`tests/core/test_mime.py`).
 """
 
 import binascii

@@ -11,10 +11,10 @@ from tests.bench.bus import RATE, TOPIC, latencies, load_average, publish_at_rat
 from tests.bench.machine import Meter
 from tests.bench.place import Place
 from tests.bench.report import Figure, Measured, Target
+from tests.bus.store.made_subscriptions import add
 from tests.e2e.house import House
 from tests.receivers import HANG
 from tests.services.worker.bus.delivering import Delivering
-from tests.store.bus.made_subscriptions import add
 from tests.waiting import until
 
 _SECONDS, _WARM_UP, _IDLE_SECONDS = 10, 100, 20.0

@@ -15,7 +15,6 @@ from services.embedded.processes import free_port
 from shared.clock.rules.occurrences import DeadLetter
 from shared.clock.rules.schedules import RetryPolicy, ScheduleState
 from shared.clock.schedules import Accepted
-from tests.broker.proxy import SilencableProxy
 from tests.chaos.outages import (
     LEASED,
     Outage,
@@ -25,6 +24,7 @@ from tests.chaos.outages import (
     pending,
 )
 from tests.chaos.test_clock_killed import QUEUE, expected, gone, series, settled
+from tests.drivers.rabbitmq.proxy import SilencableProxy
 from tests.e2e.clocks import NAMESPACE, crowd, measured, receiving
 from tests.e2e.house import House
 from tests.tiers import and_rarely

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from shared.core.instants import ms
-from tests.broker.proxy import SilencableProxy
 from tests.chaos.test_deliver import ENVIRONMENT
 from tests.chaos.test_fan_out import Bus
+from tests.drivers.rabbitmq.proxy import SilencableProxy
 from tests.e2e.house import House, Process
 from tests.services.worker.bus.delivering import Delivering
 from tests.stack.mongodb import through_port

@@ -20,7 +20,7 @@ from shared.bus.rules.events import EventDraft
 from shared.bus.rules.filters import EventFilter
 from shared.bus.rules.subscriptions import EventForm, EventSubscription, SubscriptionWish
 from shared.bus.rules.wake_ups import FAR_AHEAD, queue_owner
-from tests.broker.proxy import SilencableProxy
+from tests.drivers.rabbitmq.proxy import SilencableProxy
 from tests.e2e.house import House, Process
 from tests.e2e.test_routemaster import BusClient
 from tests.stack.mongodb import through_port

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.broker.proxy import SilencableProxy
+from tests.drivers.rabbitmq.proxy import SilencableProxy
 from tests.e2e.house import House, Process
 from tests.stack.mongodb import through_port
 from tests.tiers import and_rarely

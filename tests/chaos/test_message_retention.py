@@ -18,8 +18,8 @@ from shared.messages.rules.suppressions import SuppressionCause, suppress_addres
 from shared.runtime.configuration import load
 from shared.store import Store
 from tests.e2e.house import House
+from tests.messages.store.ended_jobs import EVER, NOW, add_job, left, tell
 from tests.services.worker.messages.post import add_app
-from tests.store.messages.ended_jobs import EVER, NOW, add_job, left, tell
 from tests.tiers import and_rarely
 from tests.waiting import until
 

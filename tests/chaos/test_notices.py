@@ -8,10 +8,10 @@ import pytest
 from shared.bus.rules.events import NOTICES, BusEvent, read_event
 from shared.bus.rules.subscriptions import SubscriptionStatus
 from shared.core.documents import JOBS_TOPIC
+from tests.bus.store.made_subscriptions import add, change
+from tests.bus.test_outbox import add_owner, end
 from tests.e2e.house import House
-from tests.flow.bus.test_outbox import add_owner, end
 from tests.providers.sinks import smtp
-from tests.store.bus.made_subscriptions import add, change
 from tests.waiting import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]

@@ -9,7 +9,7 @@ import pytest
 
 from shared.console.rules.processes import ProcessState, RunningProcess
 from shared.core.documents import VERSION
-from tests.domain.console.test_processes import a_process
+from tests.console.rules.test_processes import a_process
 from tests.e2e.house import House, Process
 from tests.waiting import until
 

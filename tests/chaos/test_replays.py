@@ -9,10 +9,10 @@ from shared.bus.replays import BusReplayFlow, ReplayWish
 from shared.bus.rules.replays import ReplayState
 from shared.bus.rules.subscriptions import EventSubscription, SubscriptionStatus
 from shared.bus.subscriptions import Subscribing, SubscriptionQuotas
+from tests.bus.store.made_subscriptions import add, no_log
 from tests.e2e.house import House
 from tests.services.feedback.fanning_out import collected, publish
 from tests.services.feedback.test_replays import HOUR
-from tests.store.bus.made_subscriptions import add, no_log
 from tests.tiers import and_rarely
 from tests.waiting import until
 

@@ -14,11 +14,11 @@ from shared.bus.rules.subscriptions import EventSubscription, SubscriptionStatus
 from shared.bus.rules.wake_ups import FAR_AHEAD
 from shared.bus.upkeep import BusRetention
 from shared.runtime.bus_settings import BusSettings
+from tests.bus.test_retention import Later
 from tests.chaos.test_deliver import ENVIRONMENT
 from tests.e2e.house import House, Process
 from tests.e2e.test_over_http import Customer
 from tests.e2e.test_routemaster import ON_BUS, ROOT_KEY, BusClient
-from tests.flow.bus.test_retention import Later
 from tests.services.worker.bus.delivering import NAMESPACE, Delivering
 from tests.waiting import until
 

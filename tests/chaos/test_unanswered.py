@@ -9,7 +9,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from shared.jobs.rules.batches import BatchStatus
 from shared.jobs.rules.jobs import SendBatch
-from tests.broker.administration import Administration
+from tests.drivers.rabbitmq.administration import Administration
 from tests.e2e.house import House
 from tests.queues import QUEUES
 from tests.stack import Endpoints

@@ -12,12 +12,12 @@ from shared.bus.rules.subscriptions import subscription_id
 from shared.bus.store_deliveries import letter_codec
 from shared.clock.rules.occurrences import DeadLetter
 from shared.clock.rules.schedules import schedule_id
+from tests.bus.store.made_subscriptions import NOON, made
+from tests.bus.test_dead_letters import letter_of
 from tests.cli.conftest import Program
-from tests.flow.bus.test_dead_letters import letter_of
 from tests.services.api.bus.conftest import Bus, bus
 from tests.services.api.client import ADMIN
 from tests.services.api.conftest import House
-from tests.store.bus.made_subscriptions import NOON, made
 
 __all__ = ["bus"]
 

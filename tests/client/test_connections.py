@@ -12,7 +12,7 @@ from aiohttp import web
 from carillon import CarillonError, Invalid, RabbitCallback, Schedule, Unavailable, connections
 from tests.client.both import connect
 from tests.client.test_attempts import Scripted, fired, scripted
-from tests.outgoing.receiver import make_certificate, serving_tls
+from tests.drivers.http.receiver import make_certificate, serving_tls
 
 pytestmark = pytest.mark.usefixtures("each_client")
 

@@ -13,9 +13,9 @@ from carillon import AsyncCarillon, Invalid, NotFound, PushJob
 from carillon.uploads import SLICE_BYTES
 from shared.drivers.blobs.s3 import S3Blobs
 from shared.runtime.serving import HttpServer
-from tests.blobs.owners import BucketOwner
 from tests.client.both import connect
 from tests.client.cutting import CuttingProxy
+from tests.drivers.blobs.owners import BucketOwner
 from tests.services.api.client import ADMIN
 from tests.services.api.conftest import House
 from tests.services.api.http.test_service import rebuilt

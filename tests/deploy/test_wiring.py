@@ -28,8 +28,8 @@ from shared.runtime.configuration import load
 from tests.deploy.manifests import SERVICES, compose, image_settings, interpolated
 from tests.deploy.rendering import COMPONENTS, Combination, Renderings
 from tests.deploy.test_kustomize import of_kind, passwords
+from tests.drivers.http.receiver import calling, receiving
 from tests.e2e.house import House
-from tests.outgoing.receiver import calling, receiving
 from tests.providers.accounts import NETWORK, NetworkAccount
 from tests.providers.fakes import fake_process
 from tests.stack import Endpoints

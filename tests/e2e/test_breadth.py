@@ -14,9 +14,9 @@ from shared.jobs.rules.batches import BatchStatus
 from shared.jobs.rules.jobs import Job, JobStatus, split_key
 from shared.push.rules import choices
 from shared.push.rules.records import APNS, GCM
-from tests.domain.push import careful
 from tests.e2e.house import House
 from tests.e2e.test_over_http import Customer, an_app, is_completed
+from tests.push.rules import careful
 from tests.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.native]

@@ -8,7 +8,7 @@ import pytest
 
 from shared.jobs.rules.events import EventState
 from shared.jobs.rules.jobs import JobStatus
-from tests.blobs.answers import answering, refusal
+from tests.drivers.blobs.answers import answering, refusal
 from tests.e2e.house import House
 from tests.tiers import and_rarely
 from tests.waiting import until

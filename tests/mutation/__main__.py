@@ -1,4 +1,4 @@
-"""`python -m tests.mutation [PATH | PATH:LINE ...]`: which faults in the rules do the tests of `tests/domain` not find?
+"""`python -m tests.mutation [PATH | PATH:LINE ...]`: which faults in the rules do the tests of rules not find?
 
 A fault in a function is looked for by the tests that call it. One that stands outside of functions is looked for by all
 tests that import its module, or one that imports it, or call a function of it. Each mutant is tried in a process of its
@@ -18,7 +18,7 @@ from tests.mutation.runs import Test, Watch, outcome, watch
 
 _SHARED = Path("shared")
 _RULES = ("shared/core", *map(str, sorted(_SHARED.glob("*/rules"))))
-_TESTS = Path("tests/domain")
+_TESTS = ("tests/core", *map(str, sorted(Path("tests").glob("*/rules"))))
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -44,7 +44,7 @@ def _asked(arguments: Sequence[str]) -> Mapping[Path, set[int]]:
 
 
 def _tests() -> list[Path]:
-    return sorted(_TESTS.rglob("test_*.py"))
+    return sorted(path for folder in _TESTS for path in Path(folder).rglob("test_*.py"))
 
 
 def _try_all(path: Path, lines: set[int], watched: Watch) -> Counter[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.outgoing.receiver import calling
+from tests.drivers.http.receiver import calling
 from tests.providers.accounts import EVERY, LOOPBACK, NETWORK, Account, NetworkAccount, SandboxAccount
 from tests.providers.fakes import FakeProcess, run_fake
 

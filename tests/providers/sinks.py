@@ -19,7 +19,7 @@ from shared.drivers.http import Outgoing
 from shared.jobs.rules.mails import Letter
 from shared.providers.mail import Mail
 from shared.runtime.server_settings import MailSettings, TlsSettings
-from tests.outgoing.receiver import INTERNET, Receiver, calling, receiving, serving_tls
+from tests.drivers.http.receiver import INTERNET, Receiver, calling, receiving, serving_tls
 
 SENDER = ("Carillon Ünlimited", "carillon@example.com")
 USER, PASSWORD = "ana@example.com", "s3/cr@t:é"

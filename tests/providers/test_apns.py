@@ -22,7 +22,7 @@ from shared.messages.rules.answers import (
 from shared.providers import Provider, ProviderRules, collapse_id
 from shared.providers.apns import ApnsFields, ApnsKind
 from shared.providers.base import read_fields
-from tests.clock import ManualClock
+from tests.clocks import ManualClock
 from tests.providers import apns_fake
 from tests.providers.fakes import FakeProcess
 from tests.providers.keys import p256_pem, rsa_pem

@@ -19,7 +19,7 @@ from shared.providers.http import HttpKind
 from shared.providers.sandbox import SandboxKind
 from shared.providers.sendgrid import SendGridKind
 from shared.providers.twilio import TwilioKind
-from tests.outgoing.receiver import calling
+from tests.drivers.http.receiver import calling
 from tests.providers.accounts import TWILIO_SID, WHSEC
 from tests.providers.callbacks import AT, TOKEN, URL, SendGridSigner, twilio, webhook
 

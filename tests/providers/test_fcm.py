@@ -22,8 +22,8 @@ from shared.messages.rules.answers import (
 )
 from shared.providers import Provider, ProviderRules, tokens
 from shared.providers.fcm import FcmKind, FcmSecret
-from tests.clock import ManualClock
-from tests.outgoing.receiver import calling, scripted
+from tests.clocks import ManualClock
+from tests.drivers.http.receiver import calling, scripted
 from tests.providers import fcm_fake
 from tests.providers.accounts import service_account
 from tests.providers.fakes import FakeProcess

@@ -23,7 +23,7 @@ from shared.messages.rules.answers import (
 )
 from shared.providers import Provider, ProviderRules
 from shared.providers.http import HttpKind
-from tests.outgoing.receiver import PRIVATE, Receiver, calling, receiving
+from tests.drivers.http.receiver import PRIVATE, Receiver, calling, receiving
 from tests.providers.fakes import FakeProcess
 
 WHSEC = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -19,7 +19,7 @@ from shared.providers import NotCalled, Provider, ProviderRules
 from shared.providers import http2_connection as connection
 from shared.providers.apns import ApnsKind
 from shared.providers.http2 import CONNECTIONS, trusting_context
-from tests.outgoing.receiver import scripted
+from tests.drivers.http.receiver import scripted
 from tests.providers import apns_fake
 from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.keys import p256_pem

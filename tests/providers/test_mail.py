@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from shared.core.errors import Invalid, Unauthorized, Unavailable
 from shared.providers.sendgrid import SendGridProvider
-from tests.outgoing.receiver import PRIVATE, calling, make_certificate, scripted
+from tests.drivers.http.receiver import PRIVATE, calling, make_certificate, scripted
 from tests.providers.sinks import KEY, SENDER, Mailed, Sink, letter, sendgrid, smtp
 from tests.providers.test_smtp import LeavingServer
 

@@ -10,7 +10,7 @@ from shared.core.errors import Invalid
 from shared.messages.rules.answers import CallRefused, CallUnanswered, NotNow, Reason
 from shared.providers import Provider, ProviderRules
 from shared.providers.sandbox import SandboxKind
-from tests.clock import ManualClock
+from tests.clocks import ManualClock
 
 
 def opened(path: Path | str, seconds: float = 10.0) -> Provider:

@@ -10,7 +10,7 @@ from shared.core.errors import Invalid
 from shared.messages.rules.answers import CallAccepted, CallRefused, NotNow, Reason
 from shared.providers import ProviderRules
 from shared.providers.sendgrid import SendGridKind
-from tests.outgoing.receiver import Receiver, calling, receiving
+from tests.drivers.http.receiver import Receiver, calling, receiving
 
 KIND = SendGridKind(ProviderRules(allowed_networks=("127.0.0.1/32",)))
 FIELDS = {"from": "news@example.com"}

@@ -27,7 +27,7 @@ from shared.providers import NotCalled, Provider, ProviderRules
 from shared.providers import smtp_connections as connections
 from shared.providers.ses import SesKind
 from shared.providers.smtp import SmtpKind
-from tests.outgoing.receiver import scripted, self_signed
+from tests.drivers.http.receiver import scripted, self_signed
 from tests.providers.fakes import FakeProcess
 from tests.providers.rules import Arrived, Rule
 from tests.providers.smtp_fake import PASSWORD

@@ -13,7 +13,7 @@ from shared.messages.rules.suppressions import SuppressionCause
 from shared.providers.base import Callback, CallbackRequest, NotSigned, Unreadable
 from shared.providers.ses import read_ses_callback
 from shared.providers.sns import SnsCertificates, is_sns_host, sns_fetch
-from tests.outgoing.receiver import calling, receiving
+from tests.drivers.http.receiver import calling, receiving
 from tests.providers.callbacks import AT, CERTIFICATE_URL, SNS, TOPIC, SnsSigner
 
 KEY = "0190b5a2.00000003.00042~2"

@@ -12,7 +12,7 @@ from shared.core.errors import Invalid
 from shared.messages.rules.answers import Answer, CallAccepted, CallRefused, LoginRefused, NotNow, Reason
 from shared.providers import ProviderRules
 from shared.providers.twilio import TwilioKind
-from tests.outgoing.receiver import calling, receiving
+from tests.drivers.http.receiver import calling, receiving
 from tests.providers.accounts import TWILIO_SID
 from tests.providers.fakes import FakeProcess
 from tests.providers.rules import Rule

@@ -27,9 +27,9 @@ from shared.messages.rules.answers import CallAccepted
 from shared.messages.rules.ledger import Message, MessageState, News, entry_id, hear, write_ahead
 from shared.messages.store_ledger import EntryChange, WriteResult
 from shared.store import Store
+from tests.jobs.made import a_job, added
 from tests.real_mongodb.conftest import Admin, Document, a_name, ask_or_skip
 from tests.stack.mongodb import at_server
-from tests.store.made import a_job, added
 from tests.waiting import until
 
 pytestmark = pytest.mark.real_mongodb

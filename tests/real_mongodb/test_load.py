@@ -24,13 +24,13 @@ from shared.messages.rules.answers import CallAccepted
 from shared.messages.rules.ledger import Message, MessageState, News, answer, entry_id, hear, write_ahead
 from shared.messages.store_ledger import EntryChange, WriteResult, _codec
 from shared.store import Store
-from tests.clock import ManualClock
+from tests.clocks import ManualClock
 from tests.commands import count_commands
 from tests.conftest import drop_mongo_database
+from tests.jobs.made import a_job, added
 from tests.real_mongodb.conftest import Admin, Document, a_name
 from tests.stack.mongodb import at_server
 from tests.stack.server import run_apart
-from tests.store.made import a_job, added
 
 pytestmark = pytest.mark.real_mongodb
 

@@ -17,9 +17,9 @@ from shared.jobs.rules.batches import Batch, BatchStatus
 from shared.jobs.rules.jobs import JobStatus
 from shared.messages.store_ledger import WriteResult
 from shared.store import Store
+from tests.jobs.made import a_job, added
 from tests.real_mongodb.conftest import Admin, a_name, ask_or_skip
 from tests.stack.mongodb import at_server
-from tests.store.made import a_job, added
 from tests.waiting import until
 
 pytestmark = pytest.mark.real_mongodb

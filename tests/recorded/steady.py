@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.clock import ManualClock
+from tests.clocks import ManualClock
 
 START = datetime(2050, 1, 1, tzinfo=UTC)
 """Far from any real time: so what a server dates is seen to be real, and becomes `<now>`."""

@@ -12,9 +12,9 @@ from shared.drivers.kafka.servers import KafkaServers
 from shared.drivers.kafka.stream import KafkaStream
 from shared.jobs.rules.batches import Batch, BatchPart, BatchStatus, Receipt
 from shared.runtime.server_settings import StreamSettings
+from tests.drivers.kafka.test_deliveries import admin, topic
 from tests.recorded.recorder import Placeholders, check, show
 from tests.stack import Endpoints
-from tests.stream.test_deliveries import admin, topic
 
 pytestmark = pytest.mark.recorded
 

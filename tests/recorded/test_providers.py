@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.outgoing.receiver import calling
+from tests.drivers.http.receiver import calling
 from tests.providers.accounts import LOOPBACK, NETWORK
 from tests.providers.conftest import CALL_SECONDS, Fakes, fakes, started
 from tests.recorded.recorder import check

@@ -7,7 +7,7 @@ import pytest
 
 from shared.core.instants import EPOCH
 from shared.runtime.clock import SystemClock
-from tests.clock import ManualClock
+from tests.clocks import ManualClock
 
 
 def test_the_system_clock_is_the_machines_and_in_utc() -> None:

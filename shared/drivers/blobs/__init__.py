@@ -14,7 +14,7 @@ Guarantees:
   soon as it works. A read whose connection breaks goes on where it stopped; after several breaks with too few bytes in
   between it is given up.
 
-Every implementation passes `tests/blobs`.
+Every implementation passes `tests/drivers/blobs`.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence

@@ -14,7 +14,7 @@ A batch goes out like this (the modules here have the reasons and the measuremen
   again).
 - A batch that a lane has taken is handed to `produce` at most once per take.
 
-Every implementation passes `tests/stream`.
+Every implementation passes `tests/drivers/kafka`.
 """
 
 import asyncio

@@ -5,9 +5,9 @@ compress together. Carillon's records have no key and one timestamp, and those o
 none. So only three numbers around a value vary: the record's length, its index, and the value's length.
 
 aiokafka's builder takes one record at a time. This one costs a third of it and makes the same bytes, except if
-compression makes the records larger: aiokafka sends some of those compressed. `tests/stream` compares it to aiokafka's
-builder and to the records that a consumer reads. aiokafka calls the methods of its own builder here, some with an
-underscore.
+compression makes the records larger: aiokafka sends some of those compressed. `tests/drivers/kafka` compares it to
+aiokafka's builder and to the records that a consumer reads. aiokafka calls the methods of its own builder here, some
+with an underscore.
 """
 
 import struct

@@ -8,7 +8,7 @@ from carillon_imports.routemaster.source import OldBus, open_routemaster
 from shared.core.errors import Invalid, Unavailable
 from shared.runtime.server_settings import NO_FILES, TlsSettings
 from tests.contrib.import_routemaster.routemaster import ROOT, Routemaster, running
-from tests.outgoing.receiver import serving_tls
+from tests.drivers.http.receiver import serving_tls
 from tests.stack.certificates import Authority
 
 pytestmark = pytest.mark.imports

@@ -33,7 +33,7 @@ from shared.runtime.server_settings import BlobSettings, ProviderSettings, Secti
 from shared.runtime.settings import ApiSettings, CallbackSettings, Settings
 from shared.store import Store
 from shared.time import DatabaseTime
-from tests.clock import ManualClock
+from tests.clocks import ManualClock
 from tests.queues import QUEUES
 from tests.ready_databases import ReadyDatabases
 from tests.services.api import memories

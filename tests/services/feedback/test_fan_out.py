@@ -40,9 +40,9 @@ from shared.runtime.bus_settings import BusSettings
 from shared.runtime.metrics import BUS_EVENTS_LOST, BUS_UNREADABLE
 from shared.store import Store
 from shared.time import DatabaseTime
+from tests.bus.store.made_subscriptions import add, change, made
 from tests.services.feedback.fanning_out import Wakes, collected, fanning_out, got, log_ends, make_log, publish
 from tests.stack import Endpoints
-from tests.store.bus.made_subscriptions import add, change, made
 from tests.tiers import and_rarely
 from tests.waiting import until
 

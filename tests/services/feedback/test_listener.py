@@ -31,11 +31,11 @@ from shared.push.rules.feedback import MAX_KEYS
 from shared.runtime.metrics import FEEDBACK_RECORDS
 from shared.runtime.settings import FeedbackSettings
 from shared.store import Store
-from tests.broker.proxy import SilencableProxy
+from tests.drivers.rabbitmq.proxy import SilencableProxy
+from tests.jobs.made import added
 from tests.samples import sample
 from tests.stack import Endpoints
 from tests.stack.mongodb import through_port
-from tests.store.made import added
 from tests.tiers import and_rarely
 from tests.waiting import until
 

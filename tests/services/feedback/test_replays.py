@@ -30,8 +30,8 @@ from shared.drivers.secrets import KeyRing
 from shared.runtime.faults import FaultInjected, arm
 from shared.store import Store
 from shared.time import DatabaseTime
+from tests.bus.store.made_subscriptions import add, change
 from tests.services.feedback.fanning_out import SMALL, Wakes, collected, fanning_out, got, log_ends, make_log, publish
-from tests.store.bus.made_subscriptions import add, change
 
 pytestmark = pytest.mark.later("replays; the bus's model has deaths, and test_fan_out.py its promise")
 

@@ -1,5 +1,5 @@
 """The flow of schedules on a store."""
 
-from tests.flow.conftest import flow
+from tests.models.conftest import flow
 
 __all__ = ["flow"]

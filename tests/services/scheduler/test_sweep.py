@@ -11,7 +11,7 @@ from shared.clock.rules.schedules import ScheduleState, occurrences
 from shared.clock.schedules import ScheduleFlow
 from shared.store import Store
 from shared.time import DatabaseTime
-from tests.flow.made import AHEAD, GONE, HOUR, LIST, OTHER, PAST, accepted, past_schedule, pending, stored, wanted
+from tests.clock.made import AHEAD, GONE, HOUR, LIST, OTHER, PAST, accepted, past_schedule, pending, stored, wanted
 
 pytestmark = pytest.mark.native
 

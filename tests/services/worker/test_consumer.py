@@ -16,7 +16,7 @@ from shared.drivers.rabbitmq.memory import MemoryBroker
 from shared.jobs.rules.jobs import BATCH_QUEUE, FinishJob, SendBatch
 from shared.runtime.loops import Backoff
 from shared.runtime.metrics import REGISTRY
-from tests.clock import ManualClock
+from tests.clocks import ManualClock
 from tests.queues import QUEUES
 from tests.waiting import SECONDS, until
 

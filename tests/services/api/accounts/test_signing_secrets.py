@@ -18,7 +18,7 @@ from shared.clock.settlement import Settlement
 from shared.runtime.settings import ApiSettings, CallbackSettings
 from shared.store import Store
 from shared.time import DatabaseTime
-from tests.outgoing.receiver import INTERNET, Received, calling, receiving
+from tests.drivers.http.receiver import INTERNET, Received, calling, receiving
 from tests.services.api.client import ADMIN, Client
 from tests.services.api.conftest import House
 

@@ -8,11 +8,11 @@ from shared.console.rules.processes import QueueState
 from shared.console.rules.signs import ROLES, SIGNS
 from shared.core.errors import Unavailable
 from shared.jobs.rules.jobs import JobStatus
-from tests.domain.console.test_overview import SHOWN
-from tests.domain.console.test_processes import a_process
+from tests.console.rules.test_overview import SHOWN
+from tests.console.rules.test_processes import a_process
+from tests.jobs.made import a_job
 from tests.services.api.client import Client
 from tests.services.api.conftest import House
-from tests.store.made import a_job
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -15,11 +15,11 @@ from shared.core.instants import EPOCH, ns
 from shared.jobs.rules.batches import Batch, BatchStatus, Receipt
 from shared.jobs.rules.jobs import JobStatus, Plan
 from shared.runtime.server_settings import BrokerSettings
+from tests.jobs.made import a_job
 from tests.services.api.client import ADMIN, PROXY
 from tests.services.api.conftest import House
 from tests.services.api.http.pages.browser import Browser, tags_of, text_of
 from tests.services.api.http.pages.test_sessions import signed_in
-from tests.store.made import a_job
 from tests.waiting import until
 
 pytestmark = [pytest.mark.repeats, pytest.mark.asyncio(loop_scope="module")]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.domain.console.test_processes import a_process
+from tests.console.rules.test_processes import a_process
 from tests.services.api.conftest import House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from shared.core.instants import format_instant, from_ns
 from shared.jobs.rules.batches import Totals
 from shared.jobs.rules.jobs import JobStatus
+from tests.jobs.made import a_job
 from tests.services.api.client import ADMIN, Client
 from tests.services.api.conftest import House
-from tests.store.made import a_job
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

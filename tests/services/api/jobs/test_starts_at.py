@@ -21,7 +21,7 @@ from shared.jobs.moves import GroupFlow, start_of
 from shared.jobs.rules.jobs import SPLIT_QUEUE, Job, JobStatus
 from shared.jobs.upkeep import Found, Upkeep, UpkeepPatience
 from shared.push.rules.records import APNS
-from tests.flow.kinds import KINDS
+from tests.jobs.kinds import KINDS
 from tests.services.api.conftest import House
 from tests.services.api.jobs.test_jobs import JOB
 

@@ -23,7 +23,7 @@ from shared.messages.store_ledger import EntryChange, WriteResult
 from shared.providers.base import MOST_BYTES, CallbackRequest
 from shared.providers.ses import tag_of
 from shared.runtime.settings import ApiSettings
-from tests.outgoing.receiver import calling, receiving
+from tests.drivers.http.receiver import calling, receiving
 from tests.providers.accounts import WHSEC
 from tests.providers.callbacks import (
     CERTIFICATE_URL,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.outgoing.receiver import calling
+from tests.drivers.http.receiver import calling
 from tests.providers.accounts import NETWORK
 from tests.providers.fakes import fake_process
 from tests.services.api.messages.conftest import Desk

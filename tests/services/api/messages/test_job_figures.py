@@ -18,9 +18,9 @@ from shared.messages.rules.credentials import CredentialStatus, SendOrder
 from shared.messages.rules.ledger import MessageState
 from shared.runtime.server_settings import ProviderSettings
 from shared.runtime.settings import SchedulerSettings
+from tests.jobs.made import a_job
 from tests.services.api.messages.campaign import NOW, Campaign, campaign_at
 from tests.services.api.messages.conftest import Desk
-from tests.store.made import a_job
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 

@@ -14,7 +14,7 @@ from shared.drivers.secrets import KeyRing, fresh_key
 from shared.messages.credentials import CredentialFlow, Resealed
 from shared.messages.rules.credentials import Credential
 from shared.runtime.configuration import load
-from tests.store.messages.test_credentials import a_credential
+from tests.messages.store.test_credentials import a_credential
 
 pytestmark = pytest.mark.native
 

@@ -17,7 +17,7 @@ from shared.messages.rules.credentials import Credential
 from shared.messages.rules.ledger import Message
 from shared.messages.rules.singles import SINGLE_QUEUE, Pending, SingleWish
 from shared.messages.store_credentials import Granted
-from tests.clock import ManualClock
+from tests.clocks import ManualClock
 from tests.services.api.client import Client, Reply
 from tests.services.api.messages.conftest import Desk
 

@@ -14,7 +14,7 @@ from shared.drivers.blobs.s3 import S3Blobs
 from shared.drivers.postgres import Audience
 from shared.jobs.rules.jobs import SPLIT_QUEUE
 from shared.runtime.settings import ApiSettings
-from tests.blobs.owners import BucketOwner
+from tests.drivers.blobs.owners import BucketOwner
 from tests.services.api.client import ADMIN, Client
 from tests.services.api.conftest import House
 from tests.services.api.push.conftest import over

@@ -20,7 +20,7 @@ from services.wiring.servers import Servers
 from services.wiring.workers import build_stages, queues_of
 from shared.accounts.rules.apps import App
 from shared.runtime.configuration import load
-from tests.broker.administration import Administration
+from tests.drivers.rabbitmq.administration import Administration
 from tests.services.commands.doctor.shell import Shell
 from tests.stack import Endpoints
 from tests.waiting import until

@@ -12,12 +12,12 @@ from services.commands.doctor.questions import Level
 from shared.bus.rules.subscriptions import subscription_id
 from shared.bus.subscriptions import seal_secret
 from shared.drivers.secrets import KeyRing, fresh_key
-from tests.broker.proxy import SilencableProxy
+from tests.bus.store.made_subscriptions import add
+from tests.drivers.rabbitmq.proxy import SilencableProxy
 from tests.providers.sinks import LOGIN, SmtpSink, smtp
 from tests.services.commands.doctor.patient import TABLE, Patient
 from tests.services.commands.doctor.test_rules import credential
 from tests.stack.mongodb import through_port
-from tests.store.bus.made_subscriptions import add
 
 pytestmark = [pytest.mark.faulty_server, pytest.mark.native]
 

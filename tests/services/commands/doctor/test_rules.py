@@ -30,7 +30,7 @@ from shared.runtime.bus_settings import BusSettings
 from shared.runtime.configuration import load
 from shared.runtime.server_settings import StreamSettings
 from shared.runtime.settings import ApiSettings
-from tests.store.bus.made_subscriptions import NOON, made
+from tests.bus.store.made_subscriptions import NOON, made
 
 LOG, SERVERS = "carillon.bus", "k1:9092,k2:9092"
 POSTGRESQL = "postgresql://reader:secret@db.example.com/push"

@@ -31,8 +31,8 @@ from shared.drivers.secrets import KeyRing
 from shared.runtime.fair_budget import FairBudget
 from shared.store import Store
 from shared.time import DatabaseTime
+from tests.bus.store.made_subscriptions import no_log
 from tests.receivers import Receiver
-from tests.store.bus.made_subscriptions import no_log
 from tests.waiting import until
 
 NAMESPACE = "token:n"

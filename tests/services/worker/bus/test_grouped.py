@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from services.worker.bus.grouped import GroupedStore
+from tests.bus.store.test_locked_cursors import QUEUES, make_cuts
 from tests.services.worker.bus.delivering import LEASE, Delivering
-from tests.store.bus.test_locked_cursors import QUEUES, make_cuts
 
 pytestmark = pytest.mark.native
 

@@ -3,8 +3,8 @@
 import pytest
 
 from services.worker.bus.grouped import FIRST_HEADS, HEADS, READS_AT_ONCE, HeadsAsked, read_heads
+from tests.bus.store.made_chunks import add_chunks, ids, listening
 from tests.services.worker.bus.delivering import Delivering
-from tests.store.bus.made_chunks import add_chunks, ids, listening
 
 pytestmark = pytest.mark.native
 

@@ -15,8 +15,8 @@ from shared.core.errors import Invalid
 from shared.drivers.postgres import Audience
 from shared.drivers.postgres.recipient_tables import RecipientTables
 from shared.jobs.rules.jobs import Job
+from tests.jobs.made import a_job
 from tests.services.api.conftest import _execute
-from tests.store.made import a_job
 
 pytestmark = pytest.mark.native
 

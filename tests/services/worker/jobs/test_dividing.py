@@ -30,8 +30,8 @@ from shared.jobs.rules.batches import Batch, Receipt
 from shared.jobs.rules.groups import Division, Step
 from shared.jobs.rules.jobs import Job, Plan
 from shared.store import Store
+from tests.jobs.made import a_job
 from tests.services.worker.push.test_recipients import in_parts
-from tests.store.made import a_job
 
 OFFSETS = ("-0300", "+0000", "+0100")
 TEXTS = (*OFFSETS, "-0000", None)

@@ -17,9 +17,9 @@ from shared.drivers.blobs.s3 import S3Blobs
 from shared.jobs.rules.events import PLAN, READ_FILE, SEND, Event, EventState
 from shared.jobs.rules.jobs import Job
 from shared.store import Store
-from tests.blobs.answers import answering, refusal
-from tests.clock import ManualClock
-from tests.store.made import added
+from tests.clocks import ManualClock
+from tests.drivers.blobs.answers import answering, refusal
+from tests.jobs.made import added
 
 pytestmark = pytest.mark.native
 

@@ -14,9 +14,9 @@ from shared.jobs.rules.mails import Mailing
 from shared.providers.mail import Mail
 from shared.store import Store
 from shared.time import DatabaseTime
-from tests.flow.kinds import KINDS
+from tests.jobs.kinds import KINDS
+from tests.jobs.made import a_job
 from tests.queues import task_broker
-from tests.store.made import a_job
 
 DUE = DueMail("created", 7)
 LATER = DueMail("stopped", 8)

@@ -14,7 +14,7 @@ from shared.messages.rules.credentials import Credential
 from shared.providers import BeforeBytes, Content
 from shared.store import Store
 from shared.time import AccountClock
-from tests.clock import ManualClock
+from tests.clocks import ManualClock
 from tests.waiting import until
 
 pytestmark = pytest.mark.sending

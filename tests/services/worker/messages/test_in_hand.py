@@ -14,7 +14,7 @@ from services.worker.messages.in_hand import BatchesInHand, BatchInHand, falls_s
 from shared.audience.rules.audiences import KeyRange
 from shared.core.errors import Unavailable
 from shared.jobs.rules.batches import Batch, BatchStatus
-from tests.clock import ManualClock
+from tests.clocks import ManualClock
 from tests.waiting import until
 
 pytestmark = pytest.mark.sending

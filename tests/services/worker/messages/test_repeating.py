@@ -8,7 +8,7 @@ from shared.jobs.rules.templates import Template
 from shared.messages.rules.answers import Channel
 from shared.messages.rules.ledger import MessageState
 from shared.runtime import faults
-from tests.outgoing.receiver import scripted
+from tests.drivers.http.receiver import scripted
 from tests.providers.test_smtp import LeavingServer
 from tests.services.worker.messages.post import SECRET, SHORT_CALLS, Post
 

@@ -9,8 +9,8 @@ from services.worker.push import recipients
 from shared.audience.rules.audiences import KeyRange
 from shared.jobs.rules.batches import Batch, BatchPart, BatchStatus, Receipt
 from shared.jobs.rules.jobs import Job
+from tests.jobs.made import a_job
 from tests.samples import sample, samples
-from tests.store.made import a_job
 
 SECOND = 10**9
 

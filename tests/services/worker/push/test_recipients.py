@@ -14,7 +14,7 @@ from shared.drivers.postgres import DEVICES_AT_ONCE, Audience
 from shared.jobs.rules.batches import Batch, Receipt
 from shared.jobs.rules.jobs import Job, Plan
 from shared.store import Store
-from tests.store.made import a_job
+from tests.jobs.made import a_job
 
 pytestmark = pytest.mark.native
 

@@ -1,0 +1,17 @@
+"""As many seeds as there is time for (`make storm`)."""
+
+import pytest
+
+from tests.models.push.mutants import MUTANTS
+from tests.models.push.world import World
+from tests.models.simulated.worlds import SeedsFrom
+
+pytestmark = [pytest.mark.native, pytest.mark.storm]
+
+
+def test_push_keeps_its_promises_from_any_seed(seeds: SeedsFrom) -> None:
+    seeds.keep_the_promises(World)
+
+
+def test_mutants_are_found_from_any_seed(seeds: SeedsFrom) -> None:
+    seeds.show(list(MUTANTS.values()))
