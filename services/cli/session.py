@@ -91,7 +91,7 @@ class Session:
         if self.options.yes:
             return
         sentence, type_name = visible(sentence), visible(type_name)
-        if not _has_somebody():
+        if not _is_interactive():
             raise click.UsageError(f"{sentence} There is no terminal to confirm this: give --yes.")
         if not _is_confirmed(sentence, type_name):
             raise Failure(Exit.FAILED, "Nothing was done.")
@@ -101,7 +101,7 @@ class Session:
     def require_reason(self) -> str:
         """The reason for the act. Raises `UsageError` if none was given and no user can be asked."""
         if not self.options.reason:
-            if self.options.yes or not _has_somebody():
+            if self.options.yes or not _is_interactive():
                 raise click.UsageError("a reason is required: give --reason")
             self._ask_why(needed=True)
         return self.options.reason
@@ -114,7 +114,7 @@ class Session:
             self.close()  # what is asked from now on goes with the reason
 
 
-def _has_somebody() -> bool:
+def _is_interactive() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 

@@ -299,8 +299,8 @@ async def forget_free_topics(
 ) -> None:
     """Delete the topics that have no subscription and no owner, in this transaction, because only subscribing made
     them. Raises the driver's errors."""
-    nobodys = {"_id": {"$in": list(names)}, "owner": "", "description": ""}
-    found = await database["bus_topics"].find(nobodys, {"_id": 1}, session=session).to_list() if names else []
+    unowned = {"_id": {"$in": list(names)}, "owner": "", "description": ""}
+    found = await database["bus_topics"].find(unowned, {"_id": 1}, session=session).to_list() if names else []
     if not found:
         return
     free = {"$in": [document["_id"] for document in found]}

@@ -30,7 +30,7 @@ Shape = TypeVar("Shape")
 
 
 class Concealed(Struct, frozen=True):
-    """A struct with secrets, whose repr shows none of its values."""
+    """A struct with secrets. Its repr shows no values."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"

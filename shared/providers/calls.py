@@ -66,7 +66,7 @@ def describe_fault(fault: BaseException) -> str:
         case ssl.SSLError():
             return "cannot be trusted: the TLS handshake failed"
         case socket.gaierror():
-            return "cannot be found: nobody knows the name"
+            return "cannot be found: no DNS server knows the name"
         case TimeoutError():
             return "did not answer in time"
         case OSError():

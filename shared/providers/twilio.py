@@ -267,8 +267,8 @@ def _judge(answer: PostedAnswer, to: str, hidden: tuple[str, ...]) -> Answer:
     error = read_answer(answer, TwilioError)
     if answer.status < 400 or answer.status == HTTPStatus.TOO_MANY_REQUESTS or error.code not in _OF_THE_MESSAGE:
         judged = judge_status(answer, to, hidden, read_answer(answer, TwilioMessage).sid)
-        is_nobodys = error.code == _NO_ACCOUNT and isinstance(judged, CallRefused)
-        return msgspec.structs.replace(judged, field="accountSid") if is_nobodys else judged
+        is_unknown = error.code == _NO_ACCOUNT and isinstance(judged, CallRefused)
+        return msgspec.structs.replace(judged, field="accountSid") if is_unknown else judged
     detail = tell(f"{error.code}: {error.message}", to, hidden)
     if error.code in _TOO_FAST:
         return NotNow(detail, too_fast=True)

@@ -73,9 +73,7 @@ class BusSettings(Section, frozen=True):
     damage: Annotated[int, Meta(ge=1, le=100), rarely("Points of health that a failure costs.")] = 2
     call_seconds: Annotated[Seconds, rarely("How long the delivery of one batch may take in all.")] = 20.0
     calls_in_flight: Annotated[Count, rarely("Receivers that a worker calls at the same time.")] = 1_000
-    slow_calls_in_flight: Annotated[
-        Count, rarely("How many of these may be slow or failing ones, so that they hold up nobody else.")
-    ] = 200
+    slow_calls_in_flight: Annotated[Count, rarely("Maximum slow or failing receivers among them.")] = 200
     topics_per_namespace: Annotated[
         int,
         Meta(ge=1, le=1_000_000),

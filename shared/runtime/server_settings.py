@@ -78,7 +78,7 @@ class TlsSettings(Section, frozen=True):
         str, says("The authorities of the servers' certificates (PEM, one or several); empty: those of this machine.")
     ] = ""
     certificate_file: Annotated[str, rarely("Our own certificate (PEM), for servers that ask for one.")] = ""
-    key_file: Annotated[str, rarely("Its private key (PEM); empty: it stands in certificate_file.")] = ""
+    key_file: Annotated[str, rarely("Private key (PEM). Empty: the key is in certificate_file.")] = ""
     required: Annotated[
         Literal["nowhere", "off_loopback"],
         says(
@@ -207,7 +207,7 @@ class BlobSettings(Section, frozen=True):
 
 
 class MailSettings(Section, frozen=True):
-    """E-mails about jobs, to whoever made them."""
+    """E-mails about jobs, to their makers."""
 
     url: Annotated[
         str,

@@ -49,7 +49,7 @@ class ApiSettings(Section, frozen=True):
     certificate_file: Annotated[
         str, rarely("The certificate (PEM, chain included) by which it speaks HTTPS; empty: plain HTTP.")
     ] = ""
-    key_file: Annotated[str, rarely("Its private key (PEM); empty: it stands in certificate_file.")] = ""
+    key_file: Annotated[str, rarely("Private key (PEM). Empty: the key is in certificate_file.")] = ""
     trusted_proxies: Annotated[tuple[str, ...], says("Networks (CIDR) whose x-forwarded-email header is believed.")] = (
         "127.0.0.0/8",
         "::1/128",
@@ -315,7 +315,7 @@ class HealthSettings(Section, frozen=True):
     certificate_file: Annotated[
         str, rarely("The certificate (PEM, chain included) by which it speaks HTTPS; empty: plain HTTP.")
     ] = ""
-    key_file: Annotated[str, rarely("Its private key (PEM); empty: it stands in certificate_file.")] = ""
+    key_file: Annotated[str, rarely("Private key (PEM). Empty: the key is in certificate_file.")] = ""
     max_connections: Annotated[Count, rarely("Connections at the same time, besides those of the API.")] = 32
 
     def __post_init__(self) -> None:

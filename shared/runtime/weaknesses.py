@@ -11,7 +11,7 @@ from msgspec import Struct
 from shared.runtime.settings import Settings
 
 _CLEAR = "is not encrypted"
-_UNVERIFIED = "is encrypted, but whoever answers is not verified"
+_UNVERIFIED = "is encrypted, but the server is not verified"
 _YES = frozenset({"true", "1"})
 _OF_A_LAPTOP = b"carillon on a laptop"
 _EXAMPLE_HOSTS = (".example.com", ".example.org", ".example.net")

@@ -102,7 +102,7 @@ def _job(row: JobRow, app_name: str, *, status: JobStatus, **more: Any) -> Job:
     if not 0 <= row.control_group < 1:
         raise Invalid("invalid controlGroup: it must be at least 0 and less than 1", field="controlGroup")
     if row.service not in SERVICES:
-        raise Invalid("invalid service: none of ours", field="service", value=row.service)
+        raise Invalid("invalid service: must be one of apns, fcm", field="service", value=row.service)
     return Job(
         id=row.id,
         app_id=row.app_id,

@@ -64,7 +64,7 @@ class Clients:
 
     def name_of(self, token: str) -> str:
         found = self._tokens.get(token)
-        return "(nobody's)" if found is None else found.name
+        return "(none)" if found is None else found.name
 
 
 class TokensKind(ImportedKind[TokenRow, ImportedToken]):

@@ -28,7 +28,7 @@ def list_topics(session: Session, limit: int | None) -> None:
     """List the topics of the bus by name."""
     columns = (
         TableColumn("NAME", lambda topic: topic["name"], "id"),
-        TableColumn("OWNER", lambda topic: topic["owner"] or "(nobody)"),
+        TableColumn("OWNER", lambda topic: topic["owner"] or "(none)"),
         TableColumn("EVENTS", lambda topic: topic["events"], "number"),
         TableColumn("DESCRIPTION", lambda topic: topic["description"]),
         TableColumn("MADE", lambda topic: session.out.when(topic["created_at"]), "word"),
@@ -43,7 +43,7 @@ def show(session: Session, topic: str) -> None:
     found = session.api.get("bus", "topics", topic)
     fields = [
         ("name", found["name"]),
-        ("owner", found["owner"] or "(nobody)"),
+        ("owner", found["owner"] or "(none)"),
         ("subscribers", "its owner only" if found["private"] else "every namespace"),
         ("description", found["description"]),
         ("events", found["events"]),
@@ -76,7 +76,8 @@ def put(
     body |= {} if private is None else {"private": private}
     body |= {"owner": owner} if owner is not None else {"owner": None} if free else {}
     stored = session.api.put("bus", "topics", topic, body=body)
-    session.out.confirm(stored, f"Topic {stored['name']} is {_owner_of(stored)}.", id="name")
+    owned = f"is owned by {stored['owner']}" if stored["owner"] else "has no owner"
+    session.out.confirm(stored, f"Topic {stored['name']} {owned}.", id="name")
 
 
 @topics.verb("delete", destroys=True)
@@ -100,10 +101,6 @@ def pressure(session: Session) -> None:
         ("records in no queue yet", told["log_lag"]),
     ]
     session.out.show(told, lambda: fields, id="due")
-
-
-def _owner_of(topic: Json) -> str:
-    return f"owned by {topic['owner']}" if topic["owner"] else "nobody's"
 
 
 _AT_ONCE = 5_000

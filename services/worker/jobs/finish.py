@@ -159,7 +159,7 @@ class Mailer(Stage[SendMail]):
         """Send the mail under a lease; returns the token of that lease, which is still held."""
         token, now = fresh_token(), await self._time.now()
         if not await self._store.mails.lease(job.key, due, token, now=now, until=now + self._lease):
-            raise Unavailable("somebody else sends a mail about this job")
+            raise Unavailable("another worker sends a mail about this job")
         try:
             MAILS.labels(await self._deliver(job, due)).inc()
         except BaseException:

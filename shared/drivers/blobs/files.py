@@ -325,7 +325,7 @@ class FolderBlobs:
         except OSError as error:
             if error.errno in _OF_ANOTHER_KIND:
                 raise invalid_path(
-                    path, "a folder stands in its place, or a file or a link where it needs a folder"
+                    path, "a folder has its name, or a file or a link lies where it needs a folder"
                 ) from None
             raise
 

@@ -259,7 +259,7 @@ def _driver_errors(timeout_seconds: float) -> Iterator[None]:
     except TimeoutError:
         reason = f"gave no answer within {timeout_seconds:g} s"
     except aiohttp.ClientConnectorDNSError:
-        reason = "cannot be found: nobody knows the name"
+        reason = "cannot be found: no DNS server knows the name"
     except (aiohttp.ClientSSLError, ssl.SSLError) as error:
         fault = error.__cause__ or error
         told = fault.verify_message if isinstance(fault, ssl.SSLCertVerificationError) else "the TLS handshake failed"

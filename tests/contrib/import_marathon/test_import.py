@@ -109,7 +109,7 @@ async def test_what_breaks_our_rules_is_named_and_keeps_nothing_else_out(house: 
     large = await house.source.template(good, "large", body={"alert": "x" * 2**20})
     orphan = await house.source.template(bad)
     columns: dict[str, dict[str, Any]] = {
-        "invalid service: none of ours": {"service": "fax"},
+        "invalid service: must be one of apns, fcm": {"service": "fax"},
         "invalid controlGroup: it must be at least 0 and less than 1": {"control_group": float("nan")},
         "invalid filters: every value must be a string": {"filters": {"seq_id": 7}},
         "invalid feedbacks: every count must be an integer": {"feedbacks": {"ack": "many"}},

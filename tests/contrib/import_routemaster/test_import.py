@@ -120,7 +120,7 @@ async def test_what_breaks_our_rules_is_named_and_keeps_nothing_else_out(bus: Ne
         ("topics", "orphan"): orphaned,
         ("topics", "of_big"): orphaned,
         ("topics", "carillon_notices"): "Carillon alone publishes on it here",
-        ("subscribers", "(nobody's)"): orphaned,
+        ("subscribers", "(none)"): orphaned,
     } | {("subscribers", name): reason for name, (_, reason) in subscriptions.items()}
     assert {name: reason for name, (_, reason) in skipped.items()} == reasons
     assert bus.told["subscribers", "bare"][0] == "brought"

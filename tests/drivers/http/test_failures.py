@@ -165,7 +165,7 @@ async def test_a_name_that_nobody_knows() -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     async with calling(lookup=unknown) as outgoing:
-        assert await _failure(outgoing, "gone.example") == "gone.example cannot be found: nobody knows the name"
+        assert await _failure(outgoing, "gone.example") == "gone.example cannot be found: no DNS server knows the name"
 
 
 @pytest.mark.slow
