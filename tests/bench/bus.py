@@ -114,7 +114,7 @@ async def _measure_publishing(place: Place) -> Measured:
         for _ in range(place.repeat):
             singles.append(await apis.publish_singly())
             unlogged.append(await quiet.publish_singly())
-            bulks.append(await _publish_in_bulk(house))
+            bulks.append(await publish_in_bulk(house))
     names = ("API processes", "kafka", "mongo", "load")
     figures = [
         Figure("one event a request", [run.rate for run in singles], "events/s", Target(3_000)),
@@ -257,7 +257,7 @@ async def _make_token(port: int) -> str:
         return token
 
 
-async def _publish_in_bulk(house: House) -> float:
+async def publish_in_bulk(house: House, count: int = _BULK * _BULKS) -> float:
     """Events a second."""
     places = asyncio.Semaphore(_BULKS_AT_ONCE)
 
@@ -266,8 +266,8 @@ async def _publish_in_bulk(house: House) -> float:
             await _publish(house, range(first, first + _BULK))
 
     began = time.perf_counter()
-    await asyncio.gather(*(publish_one(number * _BULK) for number in range(_BULKS)))
-    return _BULKS * _BULK / (time.perf_counter() - began)
+    await asyncio.gather(*(publish_one(first) for first in range(0, count, _BULK)))
+    return count / (time.perf_counter() - began)
 
 
 async def publish_at_rate(house: House, count: int) -> None:

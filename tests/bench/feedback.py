@@ -12,6 +12,7 @@ from aiokafka import AIOKafkaProducer
 from msgspec import Struct
 
 from shared.jobs.rules.jobs import JobStatus
+from tests.bench import bus
 from tests.bench.machine import Meter, memory
 from tests.bench.place import Place
 from tests.bench.report import Figure, Measured, Target, Wrong
@@ -21,6 +22,7 @@ from tests.e2e.house import House
 _JOBS = 20
 _OUTCOMES = ("ack", *["ack"] * 6, "unregistered", "bad-device-token", "unexpected")
 _FLUSH_SECONDS = 1.0
+_EVENTS = 1_000_000
 
 Counts = Counter[tuple[str, str]]
 """Records by job and outcome."""
@@ -37,14 +39,16 @@ class FoldRun(Struct, frozen=True):
 
 
 async def measure(place: Place) -> list[Measured]:
-    """A million records lie on one topic before the service starts."""
-    runs = [await _run(place) for _ in range(place.repeat)]
-    figures = [
-        Figure("folded, from one flush to another", [run.rate for run in runs], "records/s", Target(100_000)),
-        Figure("from the start of the process to the last flush", [run.seconds for run in runs], "s"),
-        Figure("CPU of the service, once ready", [run.cpu_seconds for run in runs], "s"),
-        Figure("its peak memory", [run.peak_mb for run in runs], "MB"),
-    ]
+    """A million records lie on one topic before the service starts, alone or beside a million events of the bus."""
+    figures = []
+    for events, what in ((0, ""), (_EVENTS, f", beside {_EVENTS:,} events of the bus")):
+        runs = [await _run(place, events) for _ in range(place.repeat)]
+        figures += [
+            Figure(f"from flush to flush{what}", [run.rate for run in runs], "records/s", Target(100_000)),
+            Figure(f"from the start of the process to the last flush{what}", [run.seconds for run in runs], "s"),
+            Figure(f"CPU of the service, once ready{what}", [run.cpu_seconds for run in runs], "s"),
+            Figure(f"its peak memory{what}", [run.peak_mb for run in runs], "MB"),
+        ]
     note = (
         f"{place.devices:,} records of {runs[0].record_bytes:.0f} bytes on the average, {_JOBS} jobs, "
         f"{PARTITIONS} partitions, a flush each {_FLUSH_SECONDS:g} s. Checked: the counts of every job and outcome "
@@ -53,15 +57,19 @@ async def measure(place: Place) -> list[Measured]:
     return [Measured("feedback", figures, [note])]
 
 
-async def _run(place: Place) -> FoldRun:
-    async with place.house() as house:
+async def _run(place: Place, events: int) -> FoldRun:
+    async with bus.scene(place) as (house, queues):
+        await queues.subscribe("k0", topics=(bus.TOPIC,), timeout_ms=3_600_000, max_events=10_000)
+        await bus.publish_in_bulk(house, events)
         topic = Topic(place.servers.kafka_servers, f"{house.topic}-feedbacks")
         await topic.create()
         jobs = [await _job(house) for _ in range(_JOBS)]
         expected, record_bytes = await _prepare(place, topic, jobs)
+        if events:
+            await house.spawn("feedback-bus")
         began = monotonic()
         service = await house.start(
-            "feedback",
+            "feedback-answers",
             CARILLON_FEEDBACK_TOPICS=f"^{topic.name}$",
             CARILLON_FEEDBACK_GROUP=house.app,
             CARILLON_FEEDBACK_FLUSH_SECONDS=str(_FLUSH_SECONDS),

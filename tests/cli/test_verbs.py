@@ -39,26 +39,6 @@ async def shown(house: House, path: str) -> Any:
     return answer.json
 
 
-async def test_apps(cli: Program, house: House, document: Document) -> None:
-    name = f"cli{uuid.uuid4().hex[:8]}"
-    made = (await cli.done("apps", "create", name, f"com.example.{name}", "--json")).json
-    document.check("post", "/apps", made, "201")
-    listed = (await cli.done("apps", "list", "--json")).lines
-    document.check("get", "/apps", listed)
-    assert made in listed
-    assert (await cli.done("apps", "list", "-q", "--limit", "1")).out.count("\n") == 1
-    assert f"{made['id']}  {name}" in (await cli.done("apps", "list")).out
-    for typed in (name, name.upper(), made["id"], made["id"][:-2]):
-        assert (await cli.done("apps", "show", typed, "-q")).out == made["id"] + "\n"
-    await cli.done("apps", "edit", name, "--bundle-id", "com.example.changed")
-    assert (await shown(house, f"/apps/{made['id']}"))["bundleId"] == "com.example.changed"
-    assert (await cli.run("apps", "edit", name)).code == 2
-    await cli.done("apps", "delete", name, "--yes", "--reason", "a test")
-    assert (await house.admin.get(f"/apps/{made['id']}")).status == 404
-    [record, *_] = await shown(house, f"/audit?on={made['id']}&act=app.delete")
-    assert (record["reason"], record["via"].split("/")[0]) == ("a test", "carillon-cli")
-
-
 async def test_templates(cli: Program, house: House, document: Document) -> None:
     app_id = await house.app()
     cli.keep((cli.contexts.read_text().split('"')[3]), more=f'app = "{app_id}"\n')
@@ -126,16 +106,6 @@ async def test_what_happened_to_a_job_is_listed_and_followed_to_its_end(cli: Pro
     assert (await cli.done("events", "follow", *job, "--json")).lines[0]["message"] == "line 7"
 
 
-async def test_jobs_are_found_without_their_app_newest_first(cli: Program, house: House) -> None:
-    app_id = await house.app_with_template()
-    house.clock.advance(1)
-    first = await job_of(house, app_id)
-    house.clock.advance(1)
-    second = await job_of(house, app_id)
-    assert (await cli.done("jobs", "list", "-q", "--limit", "2")).out.split() == [second, first]
-    assert (await cli.done("jobs", "show", second, "-q")).out == f"{second}\n"
-
-
 async def test_a_name_means_a_job_that_the_verb_can_act_on(cli: Program, house: House) -> None:
     app_id = await house.app_with_template()
     app, states = ("--app", app_id), {}
@@ -170,19 +140,6 @@ async def test_jobs_of_a_maker_and_of_a_time_are_listed(cli: Program, house: Hou
     for other in (("--by", ADMIN), ("--since", after.isoformat()), ("--until", f"{before:%Y-%m-%d %H:%M:%S}")):
         assert (await cli.done(*words, *other)).out == ""
     assert (await cli.run(*words, "--since", "last week")).code == 2
-
-
-async def test_a_job_is_previewed(cli: Program, house: House, document: Document) -> None:
-    app_id = await house.app_with_template()
-    words = ("preview", "--app", app_id, "--template", "like")
-    document.check("post", JOBS + "/preview", (await cli.done("jobs", *words, "--json")).json)
-    assert "likes it" in (await cli.done("jobs", *words)).out
-    localized = ("groups", *words, "--at", EVERYWHERE)
-    told = (await cli.done(*localized, "--json")).json
-    assert [(zone["zone"], zone["startsAt"]) for zone in told["zones"]] == [("+0000", 2_209_021_200 * 10**9)]
-    screen = (await cli.done(*localized, TZ="Europe/Paris")).out
-    assert "ZONE   START (UTC)          DEVICES\n+0000  2040-01-01 09:00:00       10\n" in screen
-    assert await shown(house, f"/apps/{app_id}/jobs") == []
 
 
 async def test_a_file_is_uploaded_for_a_job(cli: Program, house: House) -> None:
