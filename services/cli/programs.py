@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from services.cli.contexts import DATA_FOLDER
 from services.cli.options import Count, Decorate
 from services.commands.rules import print_rules
-from services.wiring import PROCESSES
+from shared.console.rules.signs import ROLES
 from shared.core.errors import CarillonError, Invalid
 from shared.push.rules.records import APNS, SERVICES
 from shared.runtime import configuration, lifecycle
@@ -92,7 +92,7 @@ for _process, _sentence in {
     "worker": "Run a worker: it plans, sends and finishes jobs.",
 }.items():
     _add_service(_process, [_process], _sentence)
-_add_service("all", list(PROCESSES), "Run all services in one process.")
+_add_service("all", ROLES, "Run all services in one process.")
 
 
 @programs.command(short_help="Read the answers about pushes, or the log of the bus.")

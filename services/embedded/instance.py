@@ -30,10 +30,10 @@ from msgspec.structs import replace
 from services.embedded import processes
 from services.embedded.processes import ProcessMark
 from services.embedded.servers import Child, start_servers
-from services.wiring import PROCESSES
 from services.wiring.servers import Servers
 from shared.accounts.removal import make_sign_in_link
 from shared.accounts.rules.secrets import PREFIX
+from shared.console.rules.signs import ROLES
 from shared.core.errors import Conflict, Invalid, Unavailable
 from shared.drivers.http.signing import check_secret
 from shared.drivers.kafka import Stream
@@ -104,7 +104,7 @@ async def serve(settings: Settings, announce: Announce) -> int:
                 raise
             components = [
                 Background("servers", lambda stopping: _watch(children, stopping)),
-                *build(rooms, list(PROCESSES), known),
+                *build(rooms, ROLES, known),
                 _RunningFile(folder, servers, announce),
             ]
             return await run(components, health=known, shutdown=own.shutdown, ending=ending)

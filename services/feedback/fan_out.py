@@ -1,4 +1,4 @@
-"""The fan-out service: reads the log of the bus, folds the events, and stores them with its positions.
+"""The fan-out: reads the log of the bus, folds the events, and stores them with its positions.
 
     read ──> merge by arrival ──> fold ──> flush: positions and chunks in one transaction ──> wake
                                   ^────────── entries that did not fit into one flush

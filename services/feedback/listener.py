@@ -1,5 +1,4 @@
-"""The feedback service: reads the feedback topics, folds their records into counts, stores counts and position
-together.
+"""The listener: reads the feedback topics, folds their records into counts, stores counts and position together.
 
     read ──> fold (one per partition, from its stored position) ──> flush: position and counts in one transaction
 

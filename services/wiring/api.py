@@ -80,13 +80,12 @@ from shared.runtime.tls import server_context
 
 
 def api_components(rooms: Rooms) -> list[Component]:
-    # Here and not in schedulers: apart from processes that read files, only the API reaches S3.
-    servers = rooms.servers
     drop = uploads(rooms).drop_abandoned
-    every = servers.settings.scheduler.retention_seconds
+    every = rooms.servers.settings.scheduler.retention_seconds
     return [
-        _ApiServer(build_api(rooms), servers),
+        _ApiServer(build_api(rooms), rooms.servers),
         Closing("wake-ups due soon", rooms.bus.waker.close),
+        # Here and not in schedulers: apart from processes that read files, only the API reaches S3.
         Periodic("abandoned uploads", drop, interval_seconds=every),
     ]
 
@@ -125,7 +124,8 @@ class _ApiServer(HttpServer):
 
 def build_resources(rooms: Rooms) -> list[Resource]:
     servers = rooms.servers
-    answers, drafts = job_answers(rooms), _job_drafts(rooms)
+    accounts = account_jobs(rooms)
+    answers, drafts = JobAnswers(servers.store, rooms.jobs.watch, accounts), _job_drafts(rooms, accounts)
     return [
         *_accounts(rooms),
         *_bus(rooms),
@@ -139,7 +139,6 @@ def build_resources(rooms: Rooms) -> list[Resource]:
 
 
 def build_pages(rooms: Rooms) -> list[PageSet]:
-    servers = rooms.servers
     return [
         AppPages(),
         AccessPages(),
@@ -153,7 +152,7 @@ def build_pages(rooms: Rooms) -> list[PageSet]:
         OverviewPages(rooms.console.overviews.glance),
         FindPages(),
         BulkActionPages(),
-        ProcessPages(servers.settings.broker),
+        ProcessPages(rooms.servers.settings.broker),
         AuditPages(),
         SettingsPages(),
         JobMakingPages(),
@@ -266,12 +265,7 @@ def uploads(rooms: Rooms) -> UploadFlow:
     return UploadFlow(servers.store, servers.blobs, servers.time, folder=files.upload_folder, max_bytes=most)
 
 
-def job_answers(rooms: Rooms) -> JobAnswers:
-    servers = rooms.servers
-    return JobAnswers(servers.store, rooms.jobs.watch, _account_jobs(rooms))
-
-
-def _job_drafts(rooms: Rooms) -> JobDrafts:
+def _job_drafts(rooms: Rooms, accounts: MessageAccountJobs) -> JobDrafts:
     servers = rooms.servers
     jobs, settings = rooms.jobs, servers.settings
     return JobDrafts(
@@ -279,7 +273,7 @@ def _job_drafts(rooms: Rooms) -> JobDrafts:
         servers.audience,
         JobFiles(servers.blobs, servers.audience, jobs.kinds, max_bytes=settings.blobs.max_file_bytes),
         servers.clock,
-        _account_jobs(rooms),
+        accounts,
         published_sign=settings.api.zone_offset == "added",
         max_record_bytes=settings.stream.max_record_bytes,
         mails=jobs.has_mails,
@@ -287,7 +281,7 @@ def _job_drafts(rooms: Rooms) -> JobDrafts:
     )
 
 
-def _account_jobs(rooms: Rooms) -> MessageAccountJobs:
+def account_jobs(rooms: Rooms) -> MessageAccountJobs:
     servers = rooms.servers
     store, messages = servers.store, rooms.messages
     counting = RecipientCounting(store, lambda: messages.tables, servers.blobs)

@@ -10,10 +10,10 @@ import click
 import structlog
 
 from services.embedded.processes import is_free
-from services.wiring import PROCESSES
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
 from shared.console.processes import Heartbeat, MinuteCounting
+from shared.console.rules.signs import ROLES
 from shared.core.documents import VERSION, Stamp, check_stamp
 from shared.core.errors import CarillonError, Conflict, Denied, Invalid, Unavailable
 from shared.core.time_zones import RELEASE
@@ -119,7 +119,7 @@ def build_service(service: str, rooms: Rooms) -> list[Component]:
 
             return bus_components(rooms)
         case _:
-            raise Invalid(f"one of {', '.join(PROCESSES)}", field="service")
+            raise Invalid(f"one of {', '.join(ROLES)}", field="service")
 
 
 def _tracers(servers: Servers) -> list[Component]:

@@ -1,4 +1,4 @@
-"""The flows, feeds and rules of each subject that several processes share, each made on first use.
+"""The flows, feeds and rules of each subject, each made on first use.
 
 Flows that bring drivers or cryptography along are imported on first use, because not every process needs them.
 """
@@ -281,10 +281,10 @@ class BusRoom(Room):
 
     @cached_property
     def waker(self) -> Waker:
-        clock, servers = self.settings.scheduler, self.servers
+        chosen, servers = self.settings.scheduler, self.servers
         # The clock claims due wake-ups a little early.
-        handed_for = timedelta(seconds=clock.call_lease_seconds + clock.lookahead_seconds)
-        tick = timedelta(seconds=clock.tick_seconds)
+        handed_for = timedelta(seconds=chosen.call_lease_seconds + chosen.lookahead_seconds)
+        tick = timedelta(seconds=chosen.tick_seconds)
         return Waker(self.store, servers.broker, servers.time, handed_for=handed_for, tick=tick)
 
     @cached_property

@@ -46,7 +46,8 @@ def scheduler_components(rooms: Rooms) -> list[Component]:
     return [
         Closing("wake-ups due soon", rooms.bus.waker.close),
         *(Periodic(name, run, interval_seconds=seconds) for name, run, seconds in periodic_work(rooms)),
-        TickingClock(servers.store, servers.time, _fire(rooms), servers.settings.scheduler),  # stops first
+        # It starts last, so it stops first.
+        TickingClock(servers.store, servers.time, _fire(rooms), servers.settings.scheduler),
     ]
 
 
@@ -88,11 +89,11 @@ def periodic_work(rooms: Rooms) -> list[Work]:
         ("gauges", Gauges(store, broker).read_once, overview.INTERVAL_SECONDS),
         ("system records", console.system_records.run_once, sweeps),
         ("upkeep of bulk actions", requeue_bulk, seldom),
-        ("upkeep", _upkeep(rooms).sweep, chosen.upkeep_seconds),
+        ("upkeep of jobs", _upkeep(rooms).sweep, chosen.upkeep_seconds),
         ("retention of jobs", JobRetention(store, time, jobs.kinds, chosen).run_once, seldom),
         ("deleted jobs", jobs.removal.run_once, seldom),
         ("upkeep of single messages", singles.wake_lost, sweeps),
-        ("upkeep of what single messages said", singles.forget_contents, seldom),
+        ("retention of single messages", singles.forget_contents, seldom),
         ("gauges of credentials", CredentialGauges(store).read_once, figures.INTERVAL_SECONDS),
         ("upkeep of suppressions", SuppressionUpkeep(store).run_once, seldom),
         ("retention of messages", MessageRetention(store, time, settings.providers).run_once, seldom),
@@ -113,8 +114,7 @@ async def take_up(rooms: Rooms) -> None:
 
 def handlers_of_due(rooms: Rooms) -> Mapping[str, OnDue]:
     """The clock's handlers of occurrences, by the kind of their owner."""
-    servers = rooms.servers
-    work = DueWork(servers.store, rooms.jobs.feed, rooms.jobs.flow)
+    work = DueWork(rooms.servers.store, rooms.jobs.feed, rooms.jobs.flow)
     return {
         QUEUE_OWNER: DueQueues(rooms.bus.waker).begin,
         JOB: work.begin_stage,

@@ -12,7 +12,7 @@ from services.worker.bus.deliver import DeliveringTools, DeliverQueues, DeliverS
 from services.worker.bus.held_queue import BYTES_IN_HAND
 from services.worker.clock.call import FairCalls, HttpCaller, Places
 from services.worker.console.bulk import BulkRunner
-from services.worker.consumer import Stage
+from services.worker.consumer import Stage, Workers
 from services.worker.jobs.dividing import Cuts
 from services.worker.jobs.finish import Finisher, Grace, Mailer
 from services.worker.jobs.plan import PlanInputs, Planner
@@ -23,17 +23,16 @@ from services.worker.messages.send import MessageSender
 from services.worker.messages.singles import SingleSender
 from services.worker.push.recipients import RecipientReader
 from services.worker.push.send import Sender
-from services.worker.service import Workers
 from shared.bus.outbox import MAIL_SECONDS, NoticeMails
 from shared.drivers.http import Outgoing
 from shared.jobs.finish import Finish
 from shared.jobs.rules.mails import Mailing
+from shared.messages.clock import AccountClock
 from shared.messages.halting import INTERVAL_SECONDS, RejectionMails
 from shared.messages.rules.pacing import PaceGuard
 from shared.runtime.fair_budget import FairBudget
 from shared.runtime.lifecycle import Closing, Component
 from shared.runtime.loops import Periodic
-from shared.time import AccountClock
 
 # The calls that may wait in a worker for a place, so that none waits in the queue behind those of another caller.
 _WAITING_PER_PLACE = 4
@@ -215,8 +214,7 @@ def _mails(rooms: Rooms) -> list[Component]:
 
 
 def _mail_rules(rooms: Rooms) -> Mailing:
-    servers = rooms.servers
-    chosen = servers.settings.mail
+    chosen = rooms.servers.settings.mail
     return Mailing(
         domain=chosen.message_id_domain or chosen.sender_address.rpartition("@")[2],
         addressees=chosen.addressees,
@@ -228,5 +226,4 @@ def _mail_rules(rooms: Rooms) -> Mailing:
 
 def _mail_lease(rooms: Rooms) -> timedelta:
     """Longer than any attempt: otherwise a mail on its way would be sent again."""
-    servers = rooms.servers
-    return timedelta(seconds=2 * servers.settings.mail.timeout_seconds)
+    return timedelta(seconds=2 * rooms.servers.settings.mail.timeout_seconds)

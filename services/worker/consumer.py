@@ -1,5 +1,5 @@
-"""The stages of a worker, each the work on one kind of task; and the consumer, the only module that takes and
-acknowledges messages.
+"""The stages of a worker, each the work on one kind of task; the consumers, the only code that takes and acknowledges
+messages; and the worker, which starts and stops them together.
 
 A message is acknowledged when its work is done and stored.
 """
@@ -9,7 +9,7 @@ import math
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from typing import Any, ClassVar, Generic, TypeVar
@@ -22,6 +22,7 @@ from shared.core.errors import LaneLost, Poisoned, Unavailable
 from shared.core.tasks import RetriedTask, Task, facts_of, name_of
 from shared.drivers.rabbitmq import Broker, Delivery
 from shared.runtime import readings
+from shared.runtime.lifecycle import Background
 from shared.runtime.loops import Backoff, Outage, next_delay, pause
 from shared.runtime.metrics import TASK_SECONDS, TASK_WAIT_SECONDS, TASKS, TASKS_IN_HAND
 from shared.runtime.tracing import follow
@@ -235,3 +236,48 @@ def _is_last(task: Task) -> bool:
 async def _stop_when_told(stopping: asyncio.Event, stop: Callable[[], Awaitable[None]]) -> None:
     await stopping.wait()
     await stop()
+
+
+_VERIFYING = Backoff(first_seconds=0.2, cap_seconds=5)
+
+
+class Workers(Background):
+    """Consumers that take nothing before `verify` has passed: nothing must be sent by servers that `carillon init` has
+    not set up, or that lack the guarantees for exactly-once."""
+
+    def __init__(
+        self, broker: Broker, stages: Sequence[Stage[Any]], *, name: str, verify: Callable[[], Awaitable[None]]
+    ) -> None:
+        super().__init__("worker", self._work)
+        self._stages = stages
+        self._consumers = [Consumer(broker, stage, name=name) for stage in stages]
+        self._verify = verify
+        self._is_verified = False
+
+    async def check(self) -> None:
+        """Raise `Unavailable` for `/readyz` until `verify` has passed."""
+        if not self._is_verified:
+            raise Unavailable("the worker waits until RabbitMQ and Kafka are as `carillon init` makes them")
+
+    async def stop(self) -> None:
+        for stage in self._stages:
+            stage.stop()
+        await super().stop()
+
+    async def _work(self, stopping: asyncio.Event) -> None:
+        await self._wait_for_servers(stopping)
+        async with asyncio.TaskGroup() as group:
+            for consumer in self._consumers:
+                group.create_task(consumer.run(stopping))
+        await asyncio.gather(*(stage.close() for stage in self._stages))
+
+    async def _wait_for_servers(self, stopping: asyncio.Event) -> None:
+        outage = Outage("worker waits for its servers", stopping, _VERIFYING)
+        while not stopping.is_set():
+            try:
+                await self._verify()
+            except Unavailable as error:
+                await outage.wait(error)
+            else:
+                self._is_verified = True
+                return

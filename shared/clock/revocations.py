@@ -9,8 +9,8 @@ request can last. A schedule that an admin has resumed meanwhile stays active.
 If tokens share a namespace, only the schedules of the removed token are paused: a schedule knows the token that gave it
 its content. A schedule without a known maker is paused with the first of these tokens.
 
-Other parts pause their own things, such as subscriptions of the bus. This happens with the first look at the schedules,
-unless other tokens share the namespace.
+Other subjects pause their own things, such as subscriptions of the bus. This happens with the first look at the
+schedules, unless other tokens share the namespace.
 
 Only the document of a schedule is paused. Its occurrences stay, because the document is read right before they fire.
 Only occurrences that were fired by hand are deleted, because a pause does not hold them.

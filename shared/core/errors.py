@@ -82,8 +82,8 @@ class TooMany(Refused):
 
 
 class Unavailable(CarillonError):
-    """A server cannot be reached or gave no answer in time. The requested act may have happened. `server` is the name
-    of its capability, if known."""
+    """A server cannot be reached or gave no answer in time. The requested act may have happened. `server` is its name,
+    if known."""
 
     def __init__(self, *told: object, server: str = "") -> None:
         super().__init__(*told)

@@ -5,7 +5,7 @@ A point does nothing unless the process was started with it armed. `CARILLON_FAU
     send.before_take=kill                SIGKILL to this process
     send.after_commit=stop               SIGSTOP to this process, until it is continued
     api.after_job_insert=delay:2.5       waits 2.5 seconds
-    stream.marker_read=raise             raises `FaultInjected`, which capabilities translate like any lost connection
+    stream.marker_read=raise             raises `FaultInjected`, which drivers translate like any lost connection
     stream.commit_reply=hang             waits for ever (until cancelled)
     send.after_take@3=kill               the third time that the point is reached; without @ the first time
 

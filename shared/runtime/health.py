@@ -115,7 +115,7 @@ class ProcessHealth:
         self._failing = Cached(self._look, seconds=fresh_seconds, monotonic=monotonic)
 
     def add(self, name: str, check: Check, *, needed: bool = True) -> None:
-        """Add a check that raises on failure, such as a capability's `ping`. A failing `needed` check makes the
+        """Add a check that raises on failure, such as a server's `ping`. A failing `needed` check makes the
         process not ready. A check that one service needs is needed by the process."""
         self._checks[name] = check
         if needed:

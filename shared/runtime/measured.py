@@ -1,4 +1,4 @@
-"""Measures and traces the calls of capabilities from outside: the capabilities do not know it."""
+"""Measures and traces the calls of servers from outside: the servers do not know it."""
 
 import functools
 import inspect

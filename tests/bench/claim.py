@@ -127,11 +127,11 @@ async def _claimed(entries: int) -> ClaimRun:
     """Let a clock do what is due; the time goes from its first look."""
     commands = Commands()
     pymongo.monitoring.register(commands)
-    capabilities = Servers(load(os.environ), service="scheduler")
+    servers = Servers(load(os.environ), service="scheduler")
     try:
-        await capabilities.time.now()
-        firing = Completing(capabilities.store, entries)
-        clock = TickingClock(capabilities.store, capabilities.time, firing, capabilities.settings.scheduler)
+        await servers.time.now()
+        firing = Completing(servers.store, entries)
+        clock = TickingClock(servers.store, servers.time, firing, servers.settings.scheduler)
         lifecycle.settle_in()
         commands.counts.clear()
         began, used = perf_counter(), process_time()
@@ -141,7 +141,7 @@ async def _claimed(entries: int) -> ClaimRun:
         seconds, spent, counts = perf_counter() - began, process_time() - used, dict(commands.counts)
         await clock.stop()
     finally:
-        await capabilities.close()
+        await servers.close()
     return ClaimRun(seconds, spent, counts, slices=counts.get("update", 1), entries=entries)
 
 

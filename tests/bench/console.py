@@ -12,6 +12,7 @@ from pymongo import monitoring
 
 from services.embedded.processes import free_port
 from services.wiring.api import build_api
+from shared.console.rules.signs import ROLES
 from shared.drivers.secrets import fresh_key
 from shared.jobs.rules.jobs import Job
 from tests.bench import audience, console_data, console_pages, console_routes
@@ -35,7 +36,6 @@ _RETRIED, _RETRIED_A_SECOND, _RETRY_SECONDS = 20_000, 2_000, 300
 _SETTLE_SECONDS, _IDLE_SECONDS, _WRITES, _CPU_PERCENT = 5.0, 30.0, 0.4, 2
 _DEVICES = 10_000
 _SETTINGS = {"CARILLON_PROVIDERS_SECRET_KEYS": fresh_key(), "CARILLON_PROVIDERS_SANDBOX_FILE": os.devnull}
-_PROCESSES = ("api", "scheduler", "worker", "feedback-answers", "feedback-bus")
 
 
 async def measure(place: Place, sizes: Sizes) -> list[Measured]:
@@ -173,7 +173,7 @@ def _retried(rate: float, end: str) -> Measured:
 
 
 async def _measure_idle(house: House) -> Measured:
-    ports = {name: free_port() for name in _PROCESSES}
+    ports = {name: free_port() for name in ROLES}
     started = {name: await house.start(name, CARILLON_HEALTH_PORT=str(port)) for name, port in ports.items()}
     await asyncio.sleep(_SETTLE_SECONDS)
     meter = Meter({name: process.pid for name, process in started.items()})
@@ -182,7 +182,7 @@ async def _measure_idle(house: House) -> Measured:
     used = meter.used()
     after = {name: await scraped(port) for name, port in ports.items()}
     figures = []
-    for name in _PROCESSES:
+    for name in ROLES:
         writes = sum(
             calls(after[name], f"store.{room}", verb) - calls(before[name], f"store.{room}", verb)
             for room, verb in (("processes", "tell"), ("minutes", "add"))

@@ -27,7 +27,7 @@ _NEW, _NOTHING, _AWAY = 200, 204, 503
 
 
 async def measure_pages(house: House, commands: Commands, running: Job, amounts: Amounts) -> list[Measured]:
-    """Every page that parts bring. `running` is a job with many batches; of all else some are made here."""
+    """Every page of `build_pages`. `running` is a job with many batches; of all else some are made here."""
     client = Client(build_api(house.rooms), {"x-forwarded-email": ADMIN})
     store, file = house.servers.store, await house.file(b"Recipient\nana@example.com\n", "people.csv")
     made = await make_some(client, store, NAMESPACE, house.app_id, file, count=_MADE, many=_MADE)

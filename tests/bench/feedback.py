@@ -40,7 +40,7 @@ class FoldRun(Struct, frozen=True):
 
 async def measure(place: Place) -> list[Measured]:
     """A million records lie on one topic before the service starts, alone or beside a million events of the bus."""
-    figures = []
+    runs, figures = list[FoldRun](), list[Figure]()
     for events, what in ((0, ""), (_EVENTS, f", beside {_EVENTS:,} events of the bus")):
         runs = [await _run(place, events) for _ in range(place.repeat)]
         figures += [
@@ -78,6 +78,8 @@ async def _run(place: Place, events: int) -> FoldRun:
         flushes = await _flushes(house, place.devices)
         used, peak = meter.used()["feedback"], memory(service.pid).peak
         await _check(house, expected)
+        if events and not await queues.store._database["bus_chunks"].count_documents({}):
+            raise Wrong("the events were not read meanwhile")
         await topic.delete()
     return FoldRun(_steady(flushes), flushes[-1][0] - began, used, peak, record_bytes)
 
@@ -155,9 +157,9 @@ def _steady(flushes: Sequence[tuple[float, int]]) -> float:
 
 async def _counts(house: House) -> Counts:
     counts: Counts = Counter()
-    async for job_id in house.servers.store.open_jobs.open_keys():
-        job = await house.servers.store.jobs.get(job_id)
-        counts.update({(job_id, outcome): number for outcome, number in (job.feedbacks if job else {}).items()})
+    async for key in house.servers.store.open_jobs.open_keys():
+        if (job := await house.servers.store.jobs.get(key)) is not None:
+            counts.update({(job.id, outcome): number for outcome, number in job.feedbacks.items()})
     return counts
 
 

@@ -128,9 +128,9 @@ async def post_office(
         }
         async with place.house(**settings) as house, fake_process(fake_module) as fake:
             await fake.answer(always=rule)
-            capabilities = Servers(load(house.environment), service="bench")
-            yield house, Post(capabilities, Rooms(capabilities), fake, blobs, await add_app(capabilities, body))
-            await capabilities.close()
+            servers = Servers(load(house.environment), service="bench")
+            yield house, Post(servers, Rooms(servers), fake, blobs, await add_app(servers, body))
+            await servers.close()
 
 
 async def closed(post: Post, job: Job, *, seconds: float) -> None:

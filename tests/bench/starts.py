@@ -16,7 +16,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from services.wiring import PROCESSES
+from shared.console.rules.signs import ROLES
 from tests.bench.machine import cpu_seconds, memory
 from tests.bench.place import Place
 from tests.bench.report import Figure, Measured, Target
@@ -41,7 +41,7 @@ class StartRun(Struct, frozen=True):
 
 async def measure(place: Place) -> list[Measured]:
     """One process after the other, in turns."""
-    processes = list(PROCESSES)
+    processes = ROLES
     async with place.house() as house:
         house.python = await asyncio.to_thread(make_environment)
         turns = [{process: await start(house, process) for process in processes} for _ in range(place.repeat)]

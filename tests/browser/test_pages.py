@@ -1,6 +1,6 @@
 """Every page in a real browser: it loads, is readable at any width in any light, and works without a mouse or scripts.
 
-Pages are found by the parts that bring them, so a new one is tested by being there; one with a parameter in its path
+Pages are found by `build_pages`, so a new one is tested by being there; one with a parameter in its path
 has tests of its own.
 """
 

@@ -29,7 +29,7 @@ SIZES = [700, 600, 500, 400]
 
 
 @pytest_asyncio.fixture
-async def capabilities(house: House) -> AsyncIterator[Servers]:
+async def servers(house: House) -> AsyncIterator[Servers]:
     house.environment |= {"CARILLON_SCHEDULER_RETENTION_SECONDS": "0.5", "CARILLON_SCHEDULER_SWEEP_SECONDS": "0.5"}
     opened = Servers(load(house.environment), service="test")
     yield opened
@@ -37,8 +37,8 @@ async def capabilities(house: House) -> AsyncIterator[Servers]:
 
 
 @pytest.fixture
-def store(capabilities: Servers) -> Store:
-    return capabilities.store
+def store(servers: Servers) -> Store:
+    return servers.store
 
 
 async def ended(store: Store, days: float, **fields: Any) -> Job:
@@ -100,15 +100,13 @@ async def test_who_dies_while_forgetting_leaves_it_to_the_next(house: House, sto
 
 
 @pytest.mark.parametrize("point", ["removal.after_secrets", "removal.after_step", "removal.before_end"])
-async def test_who_dies_while_deleting_an_app_leaves_it_to_the_next(
-    house: House, capabilities: Servers, point: str
-) -> None:
-    store, app = capabilities.store, await add_app(capabilities)
+async def test_who_dies_while_deleting_an_app_leaves_it_to_the_next(house: House, servers: Servers, point: str) -> None:
+    store, app = servers.store, await add_app(servers)
     job = await ended(store, 1, app_id=app.id)
     hand, people = SuppressionCause.HAND, [f"u{number}@example.com" for number in range(1_200)]
     suppressions = [suppress_address(app.id, Channel.MAIL, one, cause=hand, at=NOW) for one in people]
     await store.suppressions.add(suppressions)
-    rooms = Rooms(capabilities)
+    rooms = Rooms(servers)
     assert not await rooms.accounts.removal.remove(app, seconds=0)
     doomed = await house.start("scheduler", fault=f"{point}=kill")
     assert await doomed.gone() == -signal.SIGKILL

@@ -76,10 +76,10 @@ async def post(house: House, fake: FakeProcess, tmp_path: Path) -> AsyncIterator
         "CARILLON_PROVIDERS_LATE_MS": "1000",
         "CARILLON_PROVIDERS_CLOCK_MS": "500",
     }
-    capabilities = Servers(load(house.environment), service="test")
-    rooms = Rooms(capabilities)
-    yield Post(capabilities, rooms, fake, blobs, await add_app(capabilities))
-    await capabilities.close()
+    servers = Servers(load(house.environment), service="test")
+    rooms = Rooms(servers)
+    yield Post(servers, rooms, fake, blobs, await add_app(servers))
+    await servers.close()
 
 
 async def count_calls(post: Post) -> Counter[str]:

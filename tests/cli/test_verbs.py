@@ -39,30 +39,6 @@ async def shown(house: House, path: str) -> Any:
     return answer.json
 
 
-async def test_templates(cli: Program, house: House, document: Document) -> None:
-    app_id = await house.app()
-    cli.keep((cli.contexts.read_text().split('"')[3]), more=f'app = "{app_id}"\n')
-    words = ("--locale", "pt", "--body", '{"alert": "Oi {{user}}"}', "--defaults", '{"user": "Ana"}', "--json")
-    made = (await cli.done("templates", "create", "greet", *words)).json
-    path = APP + "/templates"
-    document.check("post", path, made, "201")
-    document.check("get", path, (await cli.done("templates", "list", "--json")).lines)
-    assert "Oi {{user}}" in (await cli.done("templates", "show", "greet")).out
-    (cli.home / "body.json").write_text('{"alert": "Ola"}')
-    await cli.done("templates", "edit", made["id"][:20], "--body", "@body.json")
-    stored = await shown(house, f"/apps/{app_id}/templates/{made['id']}")
-    assert (stored["body"], stored["defaults"]) == ({"alert": "Ola"}, {"user": "Ana"})
-    same = await cli.done("templates", "show", "greet", "--locale", "pt", "--json")
-    (cli.home / "stored.json").write_text(same.out)
-    assert (await cli.done("templates", "diff", "greet", "stored.json")).out == ""
-    differing = await cli.run("templates", "diff", "greet", "-", given=same.out.replace("Ola", "Tudo bem"))
-    assert differing.code == 1
-    assert '-    "alert": "Ola"' in differing.out
-    assert '+    "alert": "Tudo bem"' in differing.out
-    await cli.done("templates", "delete", "greet", "--yes")
-    assert await shown(house, f"/apps/{app_id}/templates") == []
-
-
 async def test_a_job_is_made_shown_and_moved(cli: Program, house: House, document: Document) -> None:
     app_id = await house.app_with_template()
     app = ("--app", app_id)
@@ -409,19 +385,6 @@ async def test_what_fires_next(cli: Program, house: House, document: Document) -
     assert key in (await cli.done("schedules", "due")).out
 
 
-async def test_a_jobs_batches_and_samples(cli: Program, house: House, document: Document) -> None:
-    app_id = await house.app_with_template()
-    job = ("--app", app_id, await job_of(house, app_id))
-    document.check("get", JOBS + "/{jobId}/batches", (await cli.done("jobs", "batches", *job, "--json")).lines)
-    assert "likes it" in (await cli.done("jobs", "samples", *job)).out
-
-
-async def test_how_fast_a_job_was(cli: Program, house: House, document: Document) -> None:
-    app_id = await house.app_with_template()
-    job_id = await job_of(house, app_id)
-    document.check("get", JOBS + "/{jobId}/rate", {"points": (await cli.done("jobs", "rate", job_id, "--json")).lines})
-
-
 async def test_a_template_is_rendered_and_a_fault_in_one_is_told(
     cli: Program, house: House, document: Document
 ) -> None:
@@ -448,15 +411,6 @@ async def test_a_bulk_action(cli: Program, house: House, document: Document) -> 
     document.check("get", "/bulk-actions/{actionId}", (await cli.done("bulk", "show", made["id"], "--json")).json)
     await cli.done("bulk", "cancel", made["id"], "--yes")
     assert (await shown(house, f"/bulk-actions/{made['id']}"))["state"] == "cancelled"
-
-
-async def test_what_runs_and_whether_all_is_well(cli: Program, document: Document) -> None:
-    for path, words in (("/processes", ("processes", "list")), ("/queues", ("queues", "list"))):
-        document.check("get", path, (await cli.done(*words, "--json")).lines)
-    status = await cli.run("status", "--json")
-    document.check("get", "/overview", status.json)
-    assert status.code == (0 if status.json["verdict"] == "well" else 9)
-    assert (await cli.run("status")).code == status.code
 
 
 async def test_a_localized_push_is_a_row_of_the_status(cli: Program, house: House) -> None:

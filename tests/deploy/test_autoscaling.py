@@ -104,9 +104,9 @@ def test_each_role_is_scaled_as_the_table_says(renderings: Renderings, combinati
 async def test_each_queue_that_workers_consume_has_a_trigger(renderings: Renderings, combination: Combination) -> None:
     triggers = scaled(renderings[combination])["worker"]["triggers"]
     watched = [trigger["metadata"]["queueName"] for trigger in triggers if trigger["type"] == "rabbitmq"]
-    capabilities = Servers(load({"CARILLON_BROKER_URL": "memory://"}), service="worker")
-    consumed = queues_of(build_stages(Rooms(capabilities)))
-    await capabilities.close()
+    servers = Servers(load({"CARILLON_BROKER_URL": "memory://"}), service="worker")
+    consumed = queues_of(build_stages(Rooms(servers)))
+    await servers.close()
     assert sorted(watched) == sorted(consumed)
 
 

@@ -55,16 +55,16 @@ class Held:
 
 @cache
 def held(role: str) -> frozenset[str]:
-    """The capabilities that something in a process of this role has in hand when it is built: it will use them."""
+    """The servers that something in a process of this role has in hand when it is built: it will use them."""
     names = ("broker", "stream", "audience", "blobs", "mail", *ANYWHERE)
     given = {name: Held() for name in names}
     seen = {name: weakref.ref(each) for name, each in given.items()}
-    capabilities = Servers(load({}), service=role, **given)
+    servers = Servers(load({}), service=role, **given)
     given.clear()
-    rooms = Rooms(capabilities)
+    rooms = Rooms(servers)
     built = build_service(role, rooms)
     for name in names:
-        del vars(capabilities)[name]
+        del vars(servers)[name]
     gc.collect()
     assert built
     return frozenset({"store", *(name for name in names if seen[name]() is not None)} - {IDLE.get(role)})
@@ -91,7 +91,7 @@ class Asked(Held):
 
 
 async def asked_by_init(settings: Settings) -> set[str]:
-    """The capabilities that `carillon init` uses."""
+    """The servers that `carillon init` uses."""
     notes: set[str] = set()
     given = {name: Asked(name, notes) for name in ("store", "broker", "stream", "audience", "blobs", "mail")}
     await set_up(Rooms(Servers(settings, service="init", **given)))

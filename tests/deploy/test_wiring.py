@@ -118,9 +118,9 @@ async def deployed(
     """`init` has run, and all processes are ready."""
     environment = image_settings() | moved(given_at(place, renderings), stack, servers, folder)
     async with AsyncExitStack() as closing:
-        capabilities = Servers(load(environment), service="test")
-        closing.push_async_callback(capabilities.close)
-        house = House(environment, folder, servers["CARILLON_AUDIENCE_URL"], Rooms(capabilities))
+        opened = Servers(load(environment), service="test")
+        closing.push_async_callback(opened.close)
+        house = House(environment, folder, servers["CARILLON_AUDIENCE_URL"], Rooms(opened))
         closing.push_async_callback(house.end)
         init = await house.spawn("init")
         assert await init.gone() == 0, init.log

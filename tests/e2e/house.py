@@ -326,12 +326,12 @@ async def house_on(
     environment: dict[str, str], folder: Path, push_database: str, *, forks: bool = True
 ) -> AsyncIterator[House]:
     """A house with everything set up and nothing running. Unless it `forks`, its processes start as an operator's."""
-    capabilities = Servers(load(environment), service="test")
-    rooms = Rooms(capabilities)
+    servers = Servers(load(environment), service="test")
+    rooms = Rooms(servers)
     await set_up(rooms)
     house = House(environment, folder, push_database, rooms, forks=forks)
     try:
         yield house
     finally:
         await house.end()
-        await capabilities.close()
+        await servers.close()

@@ -78,15 +78,15 @@ async def api(stack: Endpoints, tmp_path_factory: pytest.TempPathFactory) -> Asy
         "CARILLON_SHUTDOWN_READINESS_SECONDS": "0",
         "CARILLON_LOGS_FORMAT": "json",
     }
-    capabilities = Servers(load(environment), service="test")
-    await capabilities.store.setup()
-    house = House(environment, folder, "", Rooms(capabilities))
+    servers = Servers(load(environment), service="test")
+    await servers.store.setup()
+    house = House(environment, folder, "", Rooms(servers))
     try:
         await house.start("api")
         yield Lonely(house, Customer(port), Customer(health))
     finally:
         await house.end()
-        await capabilities.close()
+        await servers.close()
         drop_mongo_database(stack.mongo_url, name)
 
 

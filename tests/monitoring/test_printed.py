@@ -12,8 +12,7 @@ from monitoring.dashboards import DASHBOARDS
 from monitoring.pages import dashboards_with, labels_of, our_metrics, sample_name
 from monitoring.rule_cases import CASES
 from services.cli import main
-from services.wiring import PROCESSES
-from shared.console.rules.signs import _REFUSALS, ROLES, SIGNS, Sign
+from shared.console.rules.signs import _REFUSALS, SIGNS, Sign
 from shared.core import errors
 from tests.monitoring.expressions import every_expression
 
@@ -101,10 +100,6 @@ def test_every_sign_has_a_case_that_fires_and_one_just_below() -> None:
 def test_no_two_signs_have_one_name_and_sentences_are_sentences() -> None:
     assert len({sign.name for sign in SIGNS}) == len(SIGNS)
     assert all(text.endswith(".") for sign in SIGNS for text in (sign.sentence, sign.remedy))
-
-
-def test_every_process_has_its_role() -> None:
-    assert set(PROCESSES) == set(ROLES)
 
 
 def test_what_is_refused_counts_as_no_failure_of_a_server() -> None:

@@ -1,4 +1,4 @@
-"""`python -m tests.mutation [PATH | PATH:LINE ...]`: which faults in the rules do the tests of rules not find?
+"""`python -m tests.mutation [PATH | PATH:LINE ...]`: which faults in the rules do their tests not find?
 
 A fault in a function is looked for by the tests that call it. One that stands outside of functions is looked for by all
 tests that import its module, or one that imports it, or call a function of it. Each mutant is tried in a process of its
@@ -16,14 +16,15 @@ from pathlib import Path
 from tests.mutation.mutants import mutants
 from tests.mutation.runs import Test, Watch, outcome, watch
 
+_ROOT = Path(__file__).parents[2]
 _SHARED = Path("shared")
-_RULES = ("shared/core", *map(str, sorted(_SHARED.glob("*/rules"))))
-_TESTS = ("tests/core", *map(str, sorted(Path("tests").glob("*/rules"))))
+_RULES = ("shared/core", *map(str, sorted(path.relative_to(_ROOT) for path in _ROOT.glob("shared/*/rules"))))
+_TESTS = ("tests/core", *map(str, sorted(path.relative_to(_ROOT) for path in _ROOT.glob("tests/*/rules"))))
 
 
 def main(arguments: Sequence[str]) -> None:
     """Try the mutants of these modules, by default of all, and print the survivors and a table."""
-    os.chdir(Path(__file__).parents[2])
+    os.chdir(_ROOT)
     asked = _asked(arguments or _RULES)
     watched = watch(_SHARED, [str(path) for path in _tests()])
     table = {str(path): _try_all(path, lines, watched) for path, lines in asked.items()}

@@ -4,9 +4,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from services.wiring import PROCESSES
 from services.wiring.process import build_service
 from services.wiring.schedulers import handlers_of_due
+from shared.console.rules.signs import ROLES
 from shared.runtime import metrics
 from shared.runtime.configuration import describe
 from tests.recorded.recorder import show
@@ -41,7 +41,7 @@ async def _queue_names(world: World) -> list[str]:
 
 
 def _components(world: World) -> list[str]:
-    built = {process: build_service(process, world.rooms) for process in PROCESSES}
+    built = {process: build_service(process, world.rooms) for process in ROLES}
     return [f"{process}: {component.name}" for process, components in built.items() for component in components]
 
 

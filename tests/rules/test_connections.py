@@ -7,7 +7,7 @@ import pytest
 from tests.rules.code import SERVER, nodes
 
 SERVERS = "services/wiring/servers.py"
-DRIVERS = ("shared/store.py", "shared/drivers/")
+DRIVERS = "shared/drivers/"
 
 
 def opened(node: ast.AST) -> str:

@@ -102,15 +102,15 @@ async def test_init_makes_the_ledger_the_log_and_indexes(house: House, secure: S
         "CARILLON_STREAM_LEDGER_TOPIC": f"carillon.ledger-{secrets.token_hex(4)}",
         "CARILLON_BUS_LOG_TOPIC": f"carillon.bus-{secrets.token_hex(4)}",
     }
-    capabilities = Servers(load({**house.environment, **secure.urls(), **own}), service="init")
-    rooms = Rooms(capabilities)
+    servers = Servers(load({**house.environment, **secure.urls(), **own}), service="init")
+    rooms = Rooms(servers)
     await set_up(rooms)
     with capture_logs() as logs:
-        await capabilities.stream.verify(rooms.bus.stream_topics)
+        await servers.stream.verify(rooms.bus.stream_topics)
     assert rooms.bus.stream_topics.keys() == {own["CARILLON_BUS_LOG_TOPIC"]}
     # What we may not ask for would be told, and not looked at.
     assert [entry for entry in logs if entry.get("of") in own.values()] == []
-    await capabilities.close()
+    await servers.close()
 
 
 def test_the_page_names_the_queues_that_there_are() -> None:

@@ -65,37 +65,37 @@ class Listener:
             writer.close()
 
 
-async def ping_store(capabilities: Servers) -> None:
-    store = Store.open(capabilities.settings.store.url, timeout_seconds=1, tls=capabilities.settings.tls)
+async def ping_store(servers: Servers) -> None:
+    store = Store.open(servers.settings.store.url, timeout_seconds=1, tls=servers.settings.tls)
     try:
         await store.ping()
     finally:
         await store.close()
 
 
-async def ping_broker(capabilities: Servers) -> None:
-    await capabilities.broker.ping()
+async def ping_broker(servers: Servers) -> None:
+    await servers.broker.ping()
 
 
-async def ping_stream(capabilities: Servers) -> None:
-    await capabilities.stream.ping()
+async def ping_stream(servers: Servers) -> None:
+    await servers.stream.ping()
 
 
-async def ask_audience(capabilities: Servers) -> None:
-    await capabilities.audience.highest("push")
+async def ask_audience(servers: Servers) -> None:
+    await servers.audience.highest("push")
 
 
-async def ask_blobs(capabilities: Servers) -> None:
-    await capabilities.blobs.stat("carillon/jobs/1.csv")
+async def ask_blobs(servers: Servers) -> None:
+    await servers.blobs.stat("carillon/jobs/1.csv")
 
 
-async def send_mail(capabilities: Servers) -> None:
-    await capabilities.mail.send(LETTER)
+async def send_mail(servers: Servers) -> None:
+    await servers.mail.send(LETTER)
 
 
-async def ask_management(capabilities: Servers) -> None:
-    chosen = capabilities.settings.broker.management_url
-    await Management(chosen, vhost="carillon", user="carillon", tls=capabilities.settings.tls).check(())
+async def ask_management(servers: Servers) -> None:
+    chosen = servers.settings.broker.management_url
+    await Management(chosen, vhost="carillon", user="carillon", tls=servers.settings.tls).check(())
 
 
 Ask = Callable[[Servers], Awaitable[None]]
@@ -160,12 +160,12 @@ async def speak_to(server: str, certificate: Path, trusted: Path) -> tuple[Liste
         where: dict[str, Any] = {"at": f"127.0.0.1:{listener.port}", "secret": SECRET}
         environment = {f"CARILLON_{name}": url.format(**where) for name, url in urls.items()}
         settings = load({**environment, "CARILLON_TLS_CA_FILE": str(trusted)})
-        capabilities = Servers(settings, service="test")
+        servers = Servers(settings, service="test")
         try:
             with pytest.raises(Unavailable) as refused:
-                await ask(capabilities)
+                await ask(servers)
         finally:
-            await capabilities.close()
+            await servers.close()
             gc.collect()
     return listener, str(refused.value)
 
@@ -184,9 +184,9 @@ async def test_a_server_without_tls_is_told_nothing(tmp_path: Path) -> None:
     server = await asyncio.start_server(refuse, "127.0.0.1", 0)
     _, urls = SERVERS["postgresql"]
     url = urls["AUDIENCE_URL"].format(at=f"127.0.0.1:{server.sockets[0].getsockname()[1]}", secret=SECRET)
-    capabilities = Servers(load({"CARILLON_AUDIENCE_URL": url}), service="test")
+    servers = Servers(load({"CARILLON_AUDIENCE_URL": url}), service="test")
     with pytest.raises(Unavailable, match="rejected SSL upgrade"):
-        await ask_audience(capabilities)
-    await capabilities.close()
+        await ask_audience(servers)
+    await servers.close()
     server.close()
     assert len(came) == 8

@@ -125,10 +125,10 @@ def _show_tolls(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 async def _set_up(environment: dict[str, str]) -> None:
-    capabilities = Servers(load(environment), service="test")
-    await capabilities.store.setup()
-    await capabilities.broker.setup(QUEUES)
-    await capabilities.close()
+    servers = Servers(load(environment), service="test")
+    await servers.store.setup()
+    await servers.broker.setup(QUEUES)
+    await servers.close()
 
 
 def _open_files() -> None:

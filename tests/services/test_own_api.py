@@ -14,7 +14,7 @@ from shared.runtime.serving import HttpServer
 
 
 async def opened(folder: Path, **environment: str) -> Servers:
-    """The capabilities of a process that may call this machine. No server is connected to."""
+    """The servers of a process that may call this machine. No server is connected to."""
     own = {
         "CARILLON_BROKER_URL": "memory://",
         "CARILLON_STREAM_URL": f"local://{folder}/stream",
@@ -31,29 +31,29 @@ def a_call(url: str) -> Call:
 
 @pytest.mark.parametrize("listening", ["127.0.0.1", "0.0.0.0"])
 async def test_the_port_that_was_taken_is_not_called(tmp_path: Path, listening: str) -> None:
-    capabilities = await opened(tmp_path, CARILLON_API_HOST=listening)
-    [server] = [each for each in build_service("api", Rooms(capabilities)) if isinstance(each, HttpServer)]
+    servers = await opened(tmp_path, CARILLON_API_HOST=listening)
+    [server] = [each for each in build_service("api", Rooms(servers)) if isinstance(each, HttpServer)]
     await server.start()
     for host in ("127.0.0.1", "localhost", "0.0.0.0"):
         with pytest.raises(Blocked, match="own API"):
-            await capabilities.outgoing.call(a_call(f"http://{host}:{server.port}/users"))
+            await servers.outgoing.call(a_call(f"http://{host}:{server.port}/users"))
     await server.stop()
-    await capabilities.close()
+    await servers.close()
 
 
 async def test_the_address_and_the_public_name_of_the_settings_are_not_called(tmp_path: Path) -> None:
     public = "https://push.example.com/carillon"
-    capabilities = await opened(
+    servers = await opened(
         tmp_path, CARILLON_API_HOST="10.1.2.3", CARILLON_API_PORT="8080", CARILLON_API_PUBLIC_URL=public
     )
     for url in ("http://10.1.2.3:8080/users", "https://push.example.com/carillon/users"):
         with pytest.raises(Blocked, match="own API"):
-            await capabilities.outgoing.call(a_call(url))
-    await capabilities.close()
+            await servers.outgoing.call(a_call(url))
+    await servers.close()
 
 
 async def test_a_callback_to_it_is_refused_before_it_is_stored(tmp_path: Path) -> None:
-    capabilities = await opened(
+    servers = await opened(
         tmp_path, CARILLON_API_PORT="8080", CARILLON_API_PUBLIC_URL="https://push.example.com/carillon"
     )
     for url in (
@@ -64,7 +64,7 @@ async def test_a_callback_to_it_is_refused_before_it_is_stored(tmp_path: Path) -
         "https://PUSH.example.com./users",
     ):
         with pytest.raises(Invalid, match="this deployment's own API") as refused:
-            capabilities.check_callback_url(url, field="callback.data.url")
+            servers.check_callback_url(url, field="callback.data.url")
         assert refused.value.field == "callback.data.url"
-    capabilities.check_callback_url("http://127.0.0.1:9090/hook", field="callback.data.url")
-    await capabilities.close()
+    servers.check_callback_url("http://127.0.0.1:9090/hook", field="callback.data.url")
+    await servers.close()

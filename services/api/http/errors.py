@@ -121,7 +121,7 @@ _SERVERS = {
     "blobs": "the store of files",
     "mail": "the mail server",
 }
-"""The server behind each capability, for people."""
+"""The servers, for people."""
 _BASIC = {"www-authenticate": 'Basic realm="carillon", charset="UTF-8"'}
 _DETAILS: dict[HTTPStatus, str] = {
     HTTPStatus.BAD_REQUEST: "the request ended too early",

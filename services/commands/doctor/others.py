@@ -32,12 +32,12 @@ from shared.bus.subscriptions import open_secrets
 from shared.core.errors import Conflict, NotFound
 from shared.drivers.postgres.inspection import AudienceInspection, FoundTable
 from shared.drivers.secrets import KEYS_SETTING, KeyRing
+from shared.messages.clock import AccountClock
 from shared.messages.rules.credentials import Credential
 from shared.push.rules.records import SERVICES
 from shared.runtime.readings import read_by_label
 from shared.runtime.settings import ApiSettings, Settings
 from shared.runtime.weaknesses import find_weaknesses
-from shared.time import AccountClock
 
 OLDEST_POSTGRESQL = 130000
 MOST_APPS = 500

@@ -36,6 +36,7 @@ from services.worker.messages.pace import (
 )
 from shared.core.errors import Unavailable
 from shared.core.instants import EPOCH
+from shared.messages.clock import AccountClock
 from shared.messages.rules.answers import Answer, CallUnanswered, LoginRefused, NotNow
 from shared.messages.rules.pacing import PaceGuard, Wait
 from shared.messages.store_ledger import WRITTEN_AT_ONCE
@@ -43,7 +44,6 @@ from shared.providers import NotCalled, Provider
 from shared.runtime.faults import fault
 from shared.runtime.loops import pause
 from shared.runtime.metrics import WRITE_AHEAD_SECONDS
-from shared.time import AccountClock
 
 log = structlog.get_logger(__name__)
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shared.core.errors import Unavailable
+from shared.messages.clock import LOOK_SECONDS, AccountClock
 from shared.messages.rules import pacing, places
 from shared.messages.rules.clocks import Reading, adopt, is_of_another_clock
 from shared.messages.rules.credentials import SendOrder, Traffic
@@ -28,7 +29,6 @@ from shared.runtime.metrics import (
     GRANTS,
     INSTANTS_LOST,
 )
-from shared.time import LOOK_SECONDS, AccountClock
 
 log = structlog.get_logger(__name__)
 _NOTABLE = 5

@@ -97,11 +97,11 @@ async def house(mongo_database: str, push_database: str, tmp_path: Path) -> Asyn
     }
     connection = await asyncpg.connect(push_database)
     await connection.execute(SCHEMA + PUSH_TABLE)
-    capabilities = Servers(load(environment), service="import")
-    await capabilities.store.setup()
-    [server] = [each for each in build_service("api", Rooms(capabilities)) if isinstance(each, HttpServer)]
+    servers = Servers(load(environment), service="import")
+    await servers.store.setup()
+    [server] = [each for each in build_service("api", Rooms(servers)) if isinstance(each, HttpServer)]
     await server.start()
-    yield House(capabilities, Source(connection), push_database, Client(f"http://127.0.0.1:{server.port}"), {})
+    yield House(servers, Source(connection), push_database, Client(f"http://127.0.0.1:{server.port}"), {})
     await server.stop()
-    await capabilities.close()
+    await servers.close()
     await connection.close()

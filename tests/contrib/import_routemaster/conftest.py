@@ -78,11 +78,11 @@ async def bus(mongo_database: str, tmp_path: Path) -> AsyncIterator[NewBus]:
         "CARILLON_STREAM_URL": f"local://{tmp_path}/stream",
         "CARILLON_BUS_ROOT_KEY": NEW_ROOT,
     }
-    capabilities = Servers(load(environment), service="import")
-    await set_up(Rooms(capabilities))
-    [server] = [each for each in build_service("api", Rooms(capabilities)) if isinstance(each, HttpServer)]
+    servers = Servers(load(environment), service="import")
+    await set_up(Rooms(servers))
+    [server] = [each for each in build_service("api", Rooms(servers)) if isinstance(each, HttpServer)]
     await server.start()
     async with running() as old:
-        yield NewBus(capabilities, old, f"http://127.0.0.1:{server.port}")
+        yield NewBus(servers, old, f"http://127.0.0.1:{server.port}")
     await server.stop()
-    await capabilities.close()
+    await servers.close()

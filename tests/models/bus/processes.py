@@ -1,4 +1,4 @@
-"""Processes of the product, each made of its own parts on capabilities of the model."""
+"""Processes of the product on servers of the model."""
 
 from collections import deque
 from functools import partial
@@ -9,7 +9,7 @@ from services.wiring.process import build_service
 from services.wiring.rooms import BusRoom, Rooms
 from services.wiring.servers import Servers
 from services.wiring.workers import bus_stages
-from services.worker.service import Workers
+from services.worker.consumer import Workers
 from shared.drivers.rabbitmq.memory import MemoryBroker
 from shared.drivers.secrets import KeyRing
 from shared.providers.mail import Mail
@@ -73,7 +73,7 @@ def bus(process: Process, servers: BusServers) -> BusRoom:
 def _rooms(process: Process, servers: BusServers) -> Rooms:
     store = servers.database.store(observe=cast(Any, partial(gated, process)))
     missing = cast(Any, None)
-    capabilities = Servers(
+    given = Servers(
         SETTINGS,
         service="test",
         store=store,
@@ -93,4 +93,4 @@ def _rooms(process: Process, servers: BusServers) -> Rooms:
         time=DatabaseTime(store),
         clock=servers.clock,
     )
-    return Rooms(capabilities)
+    return Rooms(given)

@@ -11,6 +11,7 @@ from services.worker.messages.entries import EntryWriter, Note, Prepared, Purpos
 from services.worker.messages.in_hand import BatchesInHand
 from shared.core.errors import Unavailable
 from shared.jobs.upkeep import Found, Upkeep
+from shared.messages.clock import AccountClock
 from shared.messages.rules import ledger
 from shared.messages.rules.ledger import Message, MessageState, News
 from shared.messages.rules.pacing import Block, Columns, Pace
@@ -19,7 +20,6 @@ from shared.messages.store_credentials import Credentials
 from shared.messages.store_jobs import MessageJobs, RunningJob
 from shared.messages.store_ledger import EntryChange, MessageLedger, WriteResult, WritingSession
 from shared.runtime.loops import pause
-from shared.time import AccountClock
 
 _Method = Callable[..., Any]
 

@@ -13,12 +13,12 @@ from services.worker.messages.entries import EntryWriter
 from services.worker.messages.in_hand import BatchesInHand
 from shared.jobs.upkeep import Upkeep
 from shared.messages import store_ledger as ledger
+from shared.messages.clock import AccountClock
 from shared.messages.rules import jobs as message_jobs
 from shared.messages.rules.pacing import Block
 from shared.messages.store_credentials import Credentials
 from shared.messages.store_jobs import MessageJobs
 from shared.messages.store_ledger import MessageLedger
-from shared.time import AccountClock
 from tests.models.messages import flaws
 from tests.models.messages import world as worlds
 from tests.models.messages.promises import Promise

@@ -11,7 +11,8 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from services.wiring.api import job_answers
+from services.api.jobs.job_view import JobAnswers
+from services.wiring.api import account_jobs
 from services.wiring.rooms import Rooms
 from shared.accounts.rules.apps import App
 from shared.core.errors import CarillonError
@@ -82,7 +83,8 @@ class ReadWorld(World):
             before = await store.jobs.view(job.key)
             if before is None:
                 return
-            shown = await job_answers(rooms).show(before, SHOP, exact=self._looks.random() < OFTEN)
+            answers = JobAnswers(rooms.servers.store, rooms.jobs.watch, account_jobs(rooms))
+            shown = await answers.show(before, SHOP, exact=self._looks.random() < OFTEN)
             listed = (await rooms.jobs.watch.measure([before]))[job.id].totals
             after = await store.jobs.view(job.key)
         except CarillonError:

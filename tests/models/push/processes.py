@@ -1,4 +1,4 @@
-"""Processes of the product, each made of its own parts on capabilities of the model."""
+"""Processes of the product on servers of the model."""
 
 from collections import Counter, deque
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A process's capabilities: the real ones, and those of the model, each call of which is a step."""
+"""A process's servers: the real ones, and those of the model, each call of which is a step."""
 
 import inspect
 from collections import deque

@@ -78,12 +78,12 @@ class House:
     clock: ManualClock
     admin: Client
 
-    def build(self, *sections: Section, **capabilities: Any) -> Application:
-        """Another API over the same servers, with these sections of the settings and these capabilities in the place of
+    def build(self, *sections: Section, **servers: Any) -> Application:
+        """Another API over the same servers, with these sections of the settings and these servers in the place of
         its own."""
         fields = {type(getattr(SETTINGS, name)): name for name in SETTINGS.__struct_fields__}
         settings = replace(SETTINGS, **{fields[type(section)]: section for section in sections})
-        return build_api(Rooms(Servers(**(vars(self.servers) | {"settings": settings} | capabilities))))
+        return build_api(Rooms(Servers(**(vars(self.servers) | {"settings": settings} | servers))))
 
     async def app(self, name: str = "game") -> str:
         """The id of a new app; the push tables of `game` exist.
@@ -149,7 +149,7 @@ async def _house(stack: Endpoints, store_url: str, tmp_path_factory: pytest.Temp
     stream = DeliveringStream.open(f"local://{tmp_path_factory.mktemp('stream')}/stream.db")
     own_api = OwnApi("127.0.0.1", 0)
     outgoing = HttpOutgoing.open(allowed_networks=(), timeout_seconds=1, connections=1, own=own_api)
-    capabilities = Servers(
+    servers = Servers(
         SETTINGS,
         service="test",
         store=store,
@@ -164,10 +164,10 @@ async def _house(stack: Endpoints, store_url: str, tmp_path_factory: pytest.Temp
         time=DatabaseTime(store),
         clock=clock,
     )
-    rooms = Rooms(capabilities)
+    rooms = Rooms(servers)
     admin = Client(build_api(rooms), {"x-forwarded-email": ADMIN})
     flow, schedules = rooms.jobs.flow, rooms.clock.schedules
-    yield House(capabilities, store, audience, blobs, broker, flow, schedules, clock, admin)
+    yield House(servers, store, audience, blobs, broker, flow, schedules, clock, admin)
     await outgoing.close()
     await stream.close()
     await audience.close()

@@ -1,5 +1,5 @@
 """The flow of schedules on a store."""
 
-from tests.models.conftest import flow
+from tests.clock.conftest import flow
 
 __all__ = ["flow"]

@@ -40,11 +40,11 @@ async def test_an_idle_scheduler_asks_twice_a_second(
 ) -> None:
     asked_for = count_commands(monkeypatch)
     environment = stack.environment(mongo_database, rabbit_vhost, push_database)
-    capabilities = Servers(load(environment), service="scheduler")
+    servers = Servers(load(environment), service="scheduler")
     try:
-        await capabilities.store.setup()
-        await capabilities.broker.setup(QUEUES)
-        components = build_service("scheduler", Rooms(capabilities))
+        await servers.store.setup()
+        await servers.broker.setup(QUEUES)
+        components = build_service("scheduler", Rooms(servers))
         loops = [component.name for component in components if isinstance(component, Periodic)]
         before = [runs_of(loop) for loop in loops]
         for component in components:
@@ -58,7 +58,7 @@ async def test_an_idle_scheduler_asks_twice_a_second(
         for component in components:
             await component.stop()
     finally:
-        await capabilities.close()
+        await servers.close()
     # One for claims each second; the rest is upkeep.
     # What comes round once in a while may fall on both ends of this time.
     assert 0 < asked <= 2 * seconds + 5, asked_for.by_collection

@@ -5,7 +5,7 @@ import pytest
 from services.wiring import process
 from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
-from services.worker.service import Workers
+from services.worker.consumer import Workers
 from shared.core.errors import Unavailable
 from shared.drivers.rabbitmq.memory import MemoryBroker
 from shared.runtime.configuration import load
@@ -34,8 +34,8 @@ async def test_it_is_ready_once_its_servers_are_fit() -> None:
 
 async def test_the_process_looks_at_it(tmp_path: object) -> None:
     settings = load({"CARILLON_BROKER_URL": "memory://", "CARILLON_STREAM_URL": f"local://{tmp_path}/stream"})
-    capabilities, health = Servers(settings, service="worker"), ProcessHealth()
-    process.add_checks(process.build(Rooms(capabilities), ["worker"], health), health)
+    servers, health = Servers(settings, service="worker"), ProcessHealth()
+    process.add_checks(process.build(Rooms(servers), ["worker"], health), health)
     assert set(health._checks) == {"mongodb", "broker", "push database", "stream", "schema", "worker"}
     assert set(health._checks) - health._needed == {"push database", "stream"}
-    await capabilities.close()
+    await servers.close()

@@ -23,8 +23,8 @@ from tests.services.api.conftest import House
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-def rebuilt(house: House, *sections: Section, **capabilities: Any) -> Application:
-    return house.build(ApiSettings(first_admin=ADMIN), BlobSettings(), *sections, **capabilities)
+def rebuilt(house: House, *sections: Section, **servers: Any) -> Application:
+    return house.build(ApiSettings(first_admin=ADMIN), BlobSettings(), *sections, **servers)
 
 
 async def test_the_health_check_asks_both_databases(house: House) -> None:

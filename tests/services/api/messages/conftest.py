@@ -83,12 +83,12 @@ async def desk(house: House, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
     settings = ProviderSettings(
         secret_keys=fresh_key(), call_seconds=5.0, allowed_networks=LOOPBACK, sandbox_file=str(sandbox)
     )
-    capabilities = capabilities_with(house, settings)
-    rooms = Rooms(capabilities)
+    servers = capabilities_with(house, settings)
+    rooms = Rooms(servers)
     async with fake_process("http_fake") as provider:
         admin = Client(build_api(rooms), house.admin.headers)
         yield Desk(house, rooms, admin, provider, sandbox)
-    await capabilities.provider_outgoing.close()
+    await servers.provider_outgoing.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module", autouse=True)

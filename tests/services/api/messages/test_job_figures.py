@@ -8,7 +8,8 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
-from services.wiring.api import job_answers
+from services.api.jobs.job_view import JobAnswers
+from services.wiring.api import account_jobs
 from shared.core.instants import ns
 from shared.jobs.moves import fresh_incarnation
 from shared.jobs.retention import JobRetention
@@ -73,7 +74,8 @@ async def test_a_job_is_not_shown_as_ended_with_what_its_retry_sends(campaign: C
     await campaign.note(job, 0, {1: {"state": MessageState.SENDING}})
     app = await store.apps.get(campaign.app_id)
     assert app is not None
-    answer = await job_answers(campaign.desk.rooms).show(ended, app)
+    rooms = campaign.desk.rooms
+    answer = await JobAnswers(rooms.servers.store, rooms.jobs.watch, account_jobs(rooms)).show(ended, app)
     shown = json.loads(answer.content)
     assert (shown["state"], shown["messages"]["sending"]) == ("running", 1)
 

@@ -15,8 +15,8 @@ from tests.services.api.http.test_service import rebuilt
 from tests.stack import Endpoints
 
 
-def over(house: House, audience: Any, *sections: Section, **capabilities: Any) -> Client:
-    return Client(rebuilt(house, *sections, audience=audience, **capabilities), {"x-forwarded-email": ADMIN})
+def over(house: House, audience: Any, *sections: Section, **servers: Any) -> Client:
+    return Client(rebuilt(house, *sections, audience=audience, **servers), {"x-forwarded-email": ADMIN})
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -104,13 +104,13 @@ async def patient_on(
     environment["CARILLON_BLOBS_URL"] = f"s3://carillon-{uuid.uuid4().hex[:12]}"
     # The broker is shared with other tests, which leave topics of every kind.
     environment["CARILLON_STREAM_TOPIC_TEMPLATE"] = f"doctor{uuid.uuid4().hex[:8]}-%s_%s"
-    capabilities = Servers(load(environment), service="test")
+    servers = Servers(load(environment), service="test")
     async with AsyncExitStack() as stack_of_closing:
-        stack_of_closing.push_async_callback(capabilities.close)
-        rooms = Rooms(capabilities)
+        stack_of_closing.push_async_callback(servers.close)
+        rooms = Rooms(servers)
         await set_up(rooms)
         patient = Patient(stack, environment, rooms, folder)
-        await capabilities.store.apps.add(
+        await servers.store.apps.add(
             App(id=str(uuid.uuid4()), name=APP, bundle_id=APP, created_by="ana@example.com", created_at=1, updated_at=1)
         )
         await patient.sql(f"CREATE TABLE {TABLE} {COLUMNS}")

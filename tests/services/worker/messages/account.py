@@ -17,6 +17,7 @@ from services.worker.messages.pace import AccountPace, Speed
 from shared.audience.rules.audiences import KeyRange
 from shared.drivers.http.client import HttpOutgoing
 from shared.jobs.rules.batches import Batch, BatchStatus
+from shared.messages.clock import LOOK_SECONDS, AccountClock
 from shared.messages.rules.credentials import Credential
 from shared.messages.rules.ledger import Message, MessageState, entry_id
 from shared.messages.rules.pacing import PaceGuard
@@ -25,7 +26,6 @@ from shared.providers import Provider, ProviderRules
 from shared.providers.http import HttpKind
 from shared.runtime.loops import pause
 from shared.store import Store
-from shared.time import LOOK_SECONDS, AccountClock
 from tests.providers.fakes import FakeProcess
 from tests.providers.rules import Rule
 from tests.waiting import SECONDS

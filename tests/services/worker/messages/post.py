@@ -190,13 +190,13 @@ class Post:
         await until(has, seconds=seconds)
 
 
-async def add_app(capabilities: Servers, body: Mapping[str, Any] = _HI) -> App:
+async def add_app(servers: Servers, body: Mapping[str, Any] = _HI) -> App:
     """An app with a template that says this, in the store."""
     name = f"t{secrets.token_hex(5)}"
     app = App(id=str(uuid.uuid4()), name=name, bundle_id=name, created_by="ana", created_at=1, updated_at=1)
-    await capabilities.store.apps.add(app)
+    await servers.store.apps.add(app)
     template = Template(id=name, app_id=app.id, name="hello", locale="en", body=dict(body), created_at=1)
-    await capabilities.store.templates.add(template)
+    await servers.store.templates.add(template)
     return app
 
 
@@ -229,19 +229,19 @@ async def post_office(
         }
         | settings
     )
-    capabilities = Servers(loaded, service="test")
-    rooms = Rooms(capabilities)
+    servers = Servers(loaded, service="test")
+    rooms = Rooms(servers)
     await set_up(rooms)
-    app = await add_app(capabilities)
+    app = await add_app(servers)
     components: list[Component] = [*build_service("worker", rooms), *build_service("scheduler", rooms)]
     for component in components:
         await component.start()
     try:
-        yield Post(capabilities, rooms, fake, blobs, app)
+        yield Post(servers, rooms, fake, blobs, app)
     finally:
         for component in reversed(components):
             await component.stop()
-        await capabilities.close()
+        await servers.close()
 
 
 def _id_of(message: Message) -> str:

@@ -9,11 +9,11 @@ import pytest_asyncio
 from services.worker.messages import opening
 from services.worker.messages.opening import OpenAccounts
 from services.worker.messages.pace import KeptClock
+from shared.messages.clock import AccountClock
 from shared.messages.rules.answers import Answer, CallAccepted
 from shared.messages.rules.credentials import Credential
 from shared.providers import BeforeBytes, Content
 from shared.store import Store
-from shared.time import AccountClock
 from tests.clocks import ManualClock
 from tests.waiting import until
 

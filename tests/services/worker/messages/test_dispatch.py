@@ -17,12 +17,12 @@ from services.worker.messages.dispatch import _RESERVED_AHEAD_US, DispatchEnd
 from services.worker.messages.pace import AccountPace, Reserved, Wish
 from shared.core.errors import Unavailable
 from shared.drivers.rabbitmq.memory import MemoryBroker
+from shared.messages.clock import AccountClock
 from shared.messages.feeding import CredentialFeed
 from shared.messages.rules.ledger import MessageState, News, hear
 from shared.messages.rules.pacing import Limit, Pace, PaceGuard, Wait, reserve
 from shared.messages.store_ledger import EntryChange, MessageLedger, WriteResult
 from shared.store import Store
-from shared.time import AccountClock
 from tests.providers.fakes import FakeProcess
 from tests.providers.rules import Cut, Rule
 from tests.services.worker.messages.account import (
