@@ -78,7 +78,7 @@ _BOUND, _ALLOWED = (
     'carillon_account_clock_allowed_seconds{instance="a"}',
 )
 _FORTNIGHT = 14 * 86_400
-_FAILED_RUNS = 'carillon_loop_runs_total{loop="upkeep",outcome="failed"}'
+_FAILED_RUNS = 'carillon_loop_runs_total{loop="upkeep of jobs",outcome="failed"}'
 _LAG = "carillon_feedback_lag_records"
 _SUSPENDED, _LOST_EVENTS, _NEW_LOG = (
     f'carillon_bus_notices_total{{kind="{kind}"}}' for kind in ("subscription.suspended", "events.lost", "log.replaced")
@@ -162,7 +162,7 @@ CASES: Mapping[str, tuple[Case, ...]] = {
     "UpkeepBusy": (_rates('carillon_upkeep_found_total{kind="queued"}', 61, 59),),
     "LanesLost": (_rates("carillon_lanes_lost_total", 1.1, 0.9),),
     "LoopFailing": (
-        Case(fires={_FAILED_RUNS: "0+1x30"}, below={_FAILED_RUNS: "2x19 3x30"}, labels={"loop": "upkeep"}),
+        Case(fires={_FAILED_RUNS: "0+1x30"}, below={_FAILED_RUNS: "2x19 3x30"}, labels={"loop": "upkeep of jobs"}),
     ),
     "ClockSkewed": (
         _above('carillon_clock_skew_seconds{instance="a"}', 1.1, 1, {"instance": "a"}),

@@ -23,6 +23,7 @@ from structlog.dev import ConsoleRenderer, plain_traceback
 from xdist.remote import Producer
 
 from tests import side_by_side, storms, tiers
+from tests.clock.made import flow  # noqa: F401
 from tests.ready_databases import ready_database, ready_databases, store  # noqa: F401
 from tests.rows import Rows
 from tests.security import tolls

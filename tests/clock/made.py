@@ -1,6 +1,8 @@
-"""Schedules that tests of the flow begin with."""
+"""The moves of schedules, and the schedules that tests begin with."""
 
 from datetime import UTC, datetime, timedelta
+
+import pytest
 
 from shared.clock.rules.callbacks import HttpCallback
 from shared.clock.rules.occurrences import Occurrence
@@ -8,6 +10,7 @@ from shared.clock.rules.recurrence import Every
 from shared.clock.rules.schedules import Definition, Schedule, digest, occurrences, schedule_id
 from shared.clock.schedules import Accepted, ScheduleFlow, Wanted
 from shared.store import Store
+from shared.time import DatabaseTime
 
 PAST = datetime(2020, 1, 1, tzinfo=UTC)
 AHEAD = datetime(2100, 1, 1, tzinfo=UTC)
@@ -17,6 +20,11 @@ LIST = Definition(callback=CALLBACK, instants=(AHEAD, AHEAD + HOUR))
 OTHER = Definition(callback=CALLBACK, instants=(AHEAD + HOUR, AHEAD + 2 * HOUR, AHEAD + 3 * HOUR))
 GONE = Definition(callback=CALLBACK, instants=(PAST,))
 HOURLY = Definition(callback=CALLBACK, recurrence=Every(3600, AHEAD))
+
+
+@pytest.fixture
+def flow(store: Store) -> ScheduleFlow:
+    return ScheduleFlow(store, DatabaseTime(store))
 
 
 def wanted(key: str = "a", definition: Definition = LIST) -> Wanted:

@@ -131,7 +131,7 @@ def test_a_pod_has_no_rights_to_spare(workload: Object) -> None:
     assert only["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
-        "servers": {"drop": ["ALL"]},
+        "capabilities": {"drop": ["ALL"]},
     }
     assert {"cpu", "memory"} <= only["resources"]["requests"].keys()
     assert "memory" in only["resources"]["limits"]

@@ -102,7 +102,7 @@ async def test_only_regular_files_are_objects(folder: FolderBlobs, tmp_path: Pat
     await folder.write(f"{BUCKET}/file", parts(b"x"))
     await refused(folder, f"{BUCKET}/file/a.csv")
     for path in (f"{BUCKET}/folder", f"{BUCKET}/file/a.csv"):
-        with pytest.raises(Invalid, match="a folder stands in its place"):
+        with pytest.raises(Invalid, match="a folder has its name"):
             await folder.write(path, parts(b"x"))
     assert list((tmp_path / ".partial").iterdir()) == []
 

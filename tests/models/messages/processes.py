@@ -32,7 +32,7 @@ from tests.models.simulated.simulation import Process
 BEGINNING = datetime(2030, 1, 1, 12, tzinfo=EPOCH.tzinfo)
 
 _REMEMBERED_MESSAGES = 6
-_OF_MESSAGES = {"clock", "upkeep"}
+_OF_MESSAGES = {"clock", "upkeep of jobs"}
 """What of the scheduler works for jobs; the rest of it would only cost steps."""
 _STEPS = (-30.0, -3.0, -0.7, 0.2, 1.5, 20.0)
 

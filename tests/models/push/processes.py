@@ -33,7 +33,7 @@ BEGINNING = datetime(2030, 1, 1, 12, tzinfo=EPOCH.tzinfo)
 
 _REMEMBERED_MESSAGES = 6
 _LOOK_SECONDS = 5.0
-_OF_PUSH = {"clock", "upkeep"}
+_OF_PUSH = {"clock", "upkeep of jobs"}
 """What of the scheduler works for jobs; the rest of it would only cost steps."""
 
 

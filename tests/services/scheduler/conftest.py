@@ -1,5 +1,0 @@
-"""The flow of schedules on a store."""
-
-from tests.clock.conftest import flow
-
-__all__ = ["flow"]
