@@ -12,7 +12,6 @@ import time
 import venv
 from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -21,9 +20,9 @@ from tests.bench.machine import cpu_seconds, memory
 from tests.bench.place import Place
 from tests.bench.report import Figure, Measured, Target
 from tests.e2e.house import House
-from tests.stack.places import home
+from tests.stack.places import CHECKOUT, home
 
-REQUIREMENTS = Path(__file__).parents[2] / "requirements" / "run.txt"
+REQUIREMENTS = CHECKOUT / "requirements" / "run.txt"
 
 _SETTLE_SECONDS = 3.0
 _READY_MS = 600
@@ -68,8 +67,9 @@ def make_environment() -> str:
     python = home() / f"image-{hashlib.sha256(content).hexdigest()[:12]}" / "bin" / "python"
     if not python.exists():
         venv.create(python.parents[1], with_pip=True, clear=True)
-        install = ["-m", "pip", "install", "--quiet", "--require-hashes", "--requirement", str(REQUIREMENTS)]
-        subprocess.run([str(python), *install], check=True)
+        install = [str(python), "-m", "pip", "install", "--quiet"]
+        subprocess.run([*install, "--require-hashes", "--requirement", str(REQUIREMENTS)], check=True)
+        subprocess.run([*install, "--no-deps", str(CHECKOUT)], check=True)  # a process tells its version
     return str(python)
 
 
