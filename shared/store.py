@@ -30,9 +30,9 @@ from shared.bus.store_replays import BusReplays
 from shared.bus.store_subscriptions import BusSubscriptions
 from shared.bus.store_topics import BusTopics
 from shared.bus.store_wake_ups import WakeUps
-from shared.clock.store_dead_letters import DeadLetters
 from shared.clock.store_occurrences import Occurrences
-from shared.clock.store_schedules import Outcomes, Schedules
+from shared.clock.store_outcomes import DeadLetters, Outcomes
+from shared.clock.store_schedules import Schedules
 from shared.console.store_audit import AuditLog
 from shared.console.store_bulk import BulkActions, BulkJobsOf
 from shared.console.store_idempotency import IdempotencyKeys, Imports

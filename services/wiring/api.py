@@ -18,7 +18,8 @@ from services.api.bus.routemaster.api_tokens import ApiTokensResource, PulseReso
 from services.api.bus.routemaster.subscribers import PublishedSubscribersResource
 from services.api.bus.routemaster.topics import PublishedTopicsResource
 from services.api.clock.bulk import BulkResource
-from services.api.clock.occurrences import DeadLettersResource, DueResource
+from services.api.clock.dead_letters import DeadLettersResource
+from services.api.clock.due import DueLooker, DueResource
 from services.api.clock.pages.definitions import DefinitionPages
 from services.api.clock.pages.schedules import DeadLetterPages, SchedulePages
 from services.api.clock.schedules import ScheduleLimits, SchedulesResource
@@ -64,7 +65,6 @@ from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
 from shared.bus.deliveries import DeliveryLookup, LoggedEvents
 from shared.bus.receivers import Receivers, ReceiverTrials
-from shared.clock.due import DueLooker
 from shared.clock.rules.callbacks import Targets
 from shared.jobs.rules.uploads import MAX_BYTES
 from shared.jobs.uploads import UploadFlow

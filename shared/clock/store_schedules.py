@@ -1,4 +1,4 @@
-"""Schedules, one document each with the callback that all of its occurrences share, and the outcomes of their attempts.
+"""Schedules, one document each with the callback that all of its occurrences share.
 
 A list of up to 10,000 instants is a field of its own, so that firing reads a schedule without it.
 
@@ -11,10 +11,9 @@ from datetime import datetime
 
 import msgspec
 from msgspec import Struct
-from pymongo import ASCENDING, DESCENDING, ReplaceOne, ReturnDocument, UpdateOne
+from pymongo import ASCENDING, ReturnDocument, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.clock.rules.occurrences import Outcome, OutcomeResult
 from shared.clock.rules.schedules import (
     PENDING,
     TRANSITIONS,
@@ -26,7 +25,7 @@ from shared.clock.rules.schedules import (
 )
 from shared.core.documents import sources
 from shared.core.instants import from_ms, ms
-from shared.drivers.mongo.documents import Aggregate, Codec, Document, Page, forget_some, insert_new, read_page
+from shared.drivers.mongo.documents import Aggregate, Document, Page, insert_new, read_page
 
 _definitions = msgspec.json.Decoder(Definition)
 _WITHOUT_INSTANTS = {"instants": 0}
@@ -259,40 +258,3 @@ def _value(document: Document) -> Schedule:
 
 def _maybe(document: Document | None) -> Schedule | None:
     return None if document is None else _value(document)
-
-
-_outcome_codec = Codec(Outcome)
-
-
-class Outcomes(Aggregate):
-    def __init__(self, database: AsyncDatabase[Document]) -> None:
-        self._outcomes = database["outcomes"]
-
-    async def setup(self) -> None:
-        await self._outcomes.create_index([("owner", ASCENDING), ("at", DESCENDING)])
-        await self._outcomes.create_index([("at", ASCENDING)])
-
-    async def add(self, outcomes: Sequence[Outcome]) -> None:
-        """Insert outcomes, in the order of their ids, as occurrences. If an attempt was made twice, by a process that
-        died and another one, a successful outcome stays; otherwise the last one does."""
-        ordered = sorted(outcomes, key=lambda outcome: outcome.id)
-        taken = await insert_new(self._outcomes, [_outcome_codec.document(outcome) for outcome in ordered])
-        repeated = [ordered[place] for place in taken]
-        if repeated:
-            await self._outcomes.bulk_write([_overrule(outcome) for outcome in repeated], ordered=False)
-
-    async def has(self, outcome_id: str) -> bool:
-        return await self._outcomes.find_one({"_id": outcome_id}, {"_id": 1}) is not None
-
-    async def latest(self, owner: str, limit: int) -> list[Outcome]:
-        found = self._outcomes.find({"owner": owner}).sort("at", DESCENDING).limit(limit)
-        return [outcome async for outcome in _outcome_codec.values(found)]
-
-    async def forget(self, *, before: datetime, limit: int) -> int:
-        return await forget_some(self._outcomes, {"at": {"$lt": before}}, limit)
-
-
-def _overrule(outcome: Outcome) -> ReplaceOne[Document]:
-    known = {"_id": outcome.id, "result": {"$ne": OutcomeResult.FIRED.value}}
-    older = {} if outcome.result is OutcomeResult.FIRED else {"at": {"$lt": outcome.at}}
-    return ReplaceOne(known | older, _outcome_codec.document(outcome))

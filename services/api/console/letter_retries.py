@@ -10,7 +10,7 @@ from litestar import Request, Response
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from services.api.accounts.apps import NAMESPACE, namespace_of
-from services.api.clock.occurrences import LETTERS
+from services.api.clock.dead_letters import LETTERS
 from services.api.console.bulk_actions import BULK_ACTIONS, BulkDrafts
 from services.api.http import wire
 from services.api.http.acts import reason_of

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shared.clock import due
+from services.api.clock import due
 from tests.services.api.client import Client
 from tests.services.api.conftest import House
 

@@ -1,8 +1,5 @@
-"""`/schedules/due`: what fires next; and `/dead-letters`: occurrences whose last attempt was refused, to be tried again
-or discarded.
-"""
+"""`/dead-letters`: occurrences whose last attempt was refused, to be tried again or discarded."""
 
-from datetime import timedelta
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -14,73 +11,16 @@ from msgspec.structs import asdict
 
 from services.api.accounts.apps import NAMESPACE, NAMESPACES, namespace_of, namespaces_of
 from services.api.clock.callback_body import CallbackBody, callback_view, redact
-from services.api.clock.schedules import SCHEDULES
 from services.api.http import paging, wire
 from services.api.http.rights import OPERATE_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
 from services.api.http.wire import Timestamp, hide
-from shared.clock.due import ENOUGH, LAST_WINDOW, DueInstant, DueLooker
-from shared.clock.rules.occurrences import LOOKED_AT, DeadLetter, ErrorCount, LetterPlace, OccurrenceKind, place_of
+from shared.clock.rules.occurrences import LOOKED_AT, DeadLetter, ErrorCount, LetterPlace, place_of
 from shared.clock.rules.schedules import Schedule
 from shared.clock.schedules import ScheduleFlow
 from shared.core.errors import Conflict, NotFound
 from shared.core.instants import format_instant
 from shared.store import Store
-
-_MOST_SECONDS = int(LAST_WINDOW.total_seconds())
-_WITHIN = Parameter(
-    name="within",
-    description="How many seconds to look ahead at most; by default a day.",
-    schema={"type": "integer", "minimum": 1, "maximum": _MOST_SECONDS, "default": _MOST_SECONDS},
-)
-
-
-class DueInstantView(Struct, frozen=True, kw_only=True):
-    """An instant of the schedule with this key. It fires at `at`: at `due`, or when it is tried again. `attempts` were
-    refused. `kind` is `once`, `series` (of a recurrence) or `asked` (fired by hand)."""
-
-    namespace: str
-    key: str
-    due: Timestamp
-    at: Timestamp
-    attempts: int
-    kind: OccurrenceKind
-
-
-class DueView(Struct, frozen=True, kw_only=True):
-    """The next occurrences as of `as_of`, the first one first: all that are due before `until`."""
-
-    as_of: Timestamp
-    until: Timestamp
-    instants: list[DueInstantView]
-
-
-class DueResource(Resource):
-    def __init__(self, looker: DueLooker) -> None:
-        self._looker = looker
-
-    @Route(
-        "GET", SCHEDULES + "/due", summary=f"Tell what of a namespace fires next: at most {ENOUGH} instants.",
-        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: DueView}, parameters=(NAMESPACES, _WITHIN),
-    )  # fmt: skip
-    async def list_due_instants(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        rule = f"within is an integer from 1 to {_MOST_SECONDS} (seconds)"
-        within = paging.read_integer(request, _WITHIN.name, most=_MOST_SECONDS, default=_MOST_SECONDS, rule=rule)
-        told = await self._looker.look(namespaces_of(request), within=timedelta(seconds=within))
-        instants = [_instant_view(instant) for instant in told.instants]
-        return wire.answer(DueView(as_of=format_instant(told.now), until=format_instant(told.until), instants=instants))
-
-
-def _instant_view(instant: DueInstant) -> DueInstantView:
-    occurrence = instant.occurrence
-    return DueInstantView(
-        namespace=instant.namespace,
-        key=instant.key,
-        due=format_instant(occurrence.due),
-        at=format_instant(occurrence.fires_at),
-        attempts=occurrence.attempts,
-        kind=occurrence.kind,
-    )
 
 
 class DeadLetterView(Struct, frozen=True, kw_only=True):

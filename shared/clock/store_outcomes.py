@@ -1,4 +1,4 @@
-"""Dead letters: occurrences whose last attempt was refused, until a user decides about them."""
+"""The outcomes of attempts; and the dead letters: occurrences whose last attempt was refused, until a user decides."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -6,11 +6,55 @@ from datetime import datetime
 from pymongo import ASCENDING, DESCENDING, DeleteMany, DeleteOne, ReplaceOne
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.clock.rules.occurrences import DeadLetter, ErrorCount, LetterPlace
-from shared.drivers.mongo.documents import Aggregate, Codec, Document, Page, insert_new, read_newest, read_page
+from shared.clock.rules.occurrences import DeadLetter, ErrorCount, LetterPlace, Outcome, OutcomeResult
+from shared.drivers.mongo.documents import (
+    Aggregate,
+    Codec,
+    Document,
+    Page,
+    forget_some,
+    insert_new,
+    read_newest,
+    read_page,
+)
 
-_codec = Codec(DeadLetter)
+_letter_codec = Codec(DeadLetter)
+_outcome_codec = Codec(Outcome)
 _BATCH = 500  # of a few kilobytes each
+
+
+class Outcomes(Aggregate):
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._outcomes = database["outcomes"]
+
+    async def setup(self) -> None:
+        await self._outcomes.create_index([("owner", ASCENDING), ("at", DESCENDING)])
+        await self._outcomes.create_index([("at", ASCENDING)])
+
+    async def add(self, outcomes: Sequence[Outcome]) -> None:
+        """Insert outcomes, in the order of their ids, as occurrences. If an attempt was made twice, by a process that
+        died and another one, a successful outcome stays; otherwise the last one does."""
+        ordered = sorted(outcomes, key=lambda outcome: outcome.id)
+        taken = await insert_new(self._outcomes, [_outcome_codec.document(outcome) for outcome in ordered])
+        repeated = [ordered[place] for place in taken]
+        if repeated:
+            await self._outcomes.bulk_write([_overrule(outcome) for outcome in repeated], ordered=False)
+
+    async def has(self, outcome_id: str) -> bool:
+        return await self._outcomes.find_one({"_id": outcome_id}, {"_id": 1}) is not None
+
+    async def latest(self, owner: str, limit: int) -> list[Outcome]:
+        found = self._outcomes.find({"owner": owner}).sort("at", DESCENDING).limit(limit)
+        return [outcome async for outcome in _outcome_codec.values(found)]
+
+    async def forget(self, *, before: datetime, limit: int) -> int:
+        return await forget_some(self._outcomes, {"at": {"$lt": before}}, limit)
+
+
+def _overrule(outcome: Outcome) -> ReplaceOne[Document]:
+    known = {"_id": outcome.id, "result": {"$ne": OutcomeResult.FIRED.value}}
+    older = {} if outcome.result is OutcomeResult.FIRED else {"at": {"$lt": outcome.at}}
+    return ReplaceOne(known | older, _outcome_codec.document(outcome))
 
 
 class DeadLetters(Aggregate):
@@ -24,7 +68,7 @@ class DeadLetters(Aggregate):
 
     async def add(self, letters: Sequence[DeadLetter]) -> None:
         """Insert letters; a later death of the same instant replaces its earlier letter."""
-        documents = [_codec.document(letter) for letter in letters]
+        documents = [_letter_codec.document(letter) for letter in letters]
         taken = await insert_new(self._letters, documents)
         # Not by its time: the database's clock may step back when another member takes over.
         others = [
@@ -35,7 +79,7 @@ class DeadLetters(Aggregate):
             await self._letters.bulk_write(others, ordered=False)
 
     async def get(self, namespace: str, letter_id: str) -> DeadLetter | None:
-        return _codec.maybe(await self._letters.find_one({"_id": letter_id} | _chosen(namespace=namespace)))
+        return _letter_codec.maybe(await self._letters.find_one({"_id": letter_id} | _chosen(namespace=namespace)))
 
     async def page(
         self, namespace: str, *, key: str = "", error: str = "", before: LetterPlace | None = None, limit: int
@@ -72,7 +116,7 @@ class DeadLetters(Aggregate):
     async def _read(self, query: Document, limit: int) -> Page[DeadLetter]:
         order = ("died_at", "_id")
         return await read_page(
-            self._letters, query, _codec.value, order=order, direction=DESCENDING, limit=limit, batch=_BATCH
+            self._letters, query, _letter_codec.value, order=order, direction=DESCENDING, limit=limit, batch=_BATCH
         )
 
 
