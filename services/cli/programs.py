@@ -98,15 +98,19 @@ _add_service("all", ROLES, "Run all services in one process.")
 @programs.command(short_help="Read the answers about pushes, or the log of the bus.")
 @click.option(
     "--read",
+    "readers",
     type=click.Choice(["answers", "bus"]),
+    multiple=True,
     required=True,
     help="`answers`: count what pushers answer about pushes; `bus`: bring events to their subscriptions.",
 )
 @click.pass_context
-def feedback(context: click.Context, read: str) -> None:
+def feedback(context: click.Context, readers: Sequence[str]) -> None:
     """Read Kafka and fold what it says into MongoDB: the answers about pushes, or the log of the bus. A deployment runs
     both, each in processes of its own."""
-    _serve(context, [f"feedback-{read}"], f"feedback-{read}")
+    if len(readers) > 1:
+        raise click.UsageError("give --read once: a process reads the answers or the bus")
+    _serve(context, [f"feedback-{readers[0]}"], f"feedback-{readers[0]}")
 
 
 @programs.command(short_help="Make the queues, topics and indexes that are missing.")
