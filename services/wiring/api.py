@@ -19,7 +19,7 @@ from services.api.bus.routemaster.subscribers import PublishedSubscribersResourc
 from services.api.bus.routemaster.topics import PublishedTopicsResource
 from services.api.clock.bulk import BulkResource
 from services.api.clock.dead_letters import DeadLettersResource
-from services.api.clock.due import DueLooker, DueResource
+from services.api.clock.due import DueResource
 from services.api.clock.pages.definitions import DefinitionPages
 from services.api.clock.pages.schedules import DeadLetterPages, SchedulePages
 from services.api.clock.schedules import ScheduleLimits, SchedulesResource
@@ -216,7 +216,7 @@ def _clock(rooms: Rooms) -> Sequence[Resource]:
         SchedulesResource(store, schedules, targets, limits),
         BulkResource(store, schedules, targets, limits),
         DeadLettersResource(store, schedules),
-        DueResource(DueLooker(store, servers.time)),
+        DueResource(store, servers.time),
     )
 
 

@@ -56,38 +56,6 @@ class DueView(Struct, frozen=True, kw_only=True):
     instants: list[DueInstantView]
 
 
-class DueLooker:
-    def __init__(self, store: Store, time: DatabaseTime) -> None:
-        self._store = store
-        self._time = time
-
-    async def look(self, namespace: str, *, within: timedelta = LAST_WINDOW) -> DueView:
-        """At most `ENOUGH` instants that are due within `within`, of this namespace, or of all if it is `""`."""
-        now, window = await self._time.now(), min(FIRST_WINDOW, within)
-        while True:
-            found = await self._find(namespace, now + window)
-            reached = await self._store.occurrences.find_nth_visible(LOOKED_AT, before=now + window)
-            if reached is not None or len(found) >= ENOUGH or window >= within:
-                until = found[-1].visible_at if len(found) >= ENOUGH else reached or now + window
-                instants = await self._name(found)
-                return DueView(as_of=format_instant(now), until=format_instant(until), instants=instants)
-            window = min(2 * window, within)
-
-    async def _find(self, namespace: str, before: datetime) -> list[Occurrence]:
-        group = owners_of(namespace)
-        return await self._store.occurrences.find_due(group, before=before, look_at=LOOKED_AT, limit=ENOUGH)
-
-    async def _name(self, found: Sequence[Occurrence]) -> list[DueInstantView]:
-        """Leave out instants whose schedule was replaced, deleted or paused."""
-        ids = {occurrence.id: read_owner(occurrence.owner).id for occurrence in found}
-        active = await self._store.schedules.find_active(list(set(ids.values())))
-        return [
-            _view(each)
-            for each in found
-            if active.get(ids[each.id]) == each.generation or each.kind is OccurrenceKind.ASKED
-        ]
-
-
 def _view(occurrence: Occurrence) -> DueInstantView:
     namespace, key = read_schedule_owner(occurrence.owner)
     return DueInstantView(
@@ -101,8 +69,9 @@ def _view(occurrence: Occurrence) -> DueInstantView:
 
 
 class DueResource(Resource):
-    def __init__(self, looker: DueLooker) -> None:
-        self._looker = looker
+    def __init__(self, store: Store, time: DatabaseTime) -> None:
+        self._store = store
+        self._time = time
 
     @Route(
         "GET", SCHEDULES + "/due", summary=f"Tell what of a namespace fires next: at most {ENOUGH} instants.",
@@ -111,4 +80,30 @@ class DueResource(Resource):
     async def list_due_instants(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         rule = f"within is an integer from 1 to {_MOST_SECONDS} (seconds)"
         within = paging.read_integer(request, _WITHIN.name, most=_MOST_SECONDS, default=_MOST_SECONDS, rule=rule)
-        return wire.answer(await self._looker.look(namespaces_of(request), within=timedelta(seconds=within)))
+        return wire.answer(await self._look(namespaces_of(request), timedelta(seconds=within)))
+
+    async def _look(self, namespace: str, within: timedelta) -> DueView:
+        """At most `ENOUGH` instants that are due within `within`, of this namespace, or of all if it is `""`."""
+        now, window = await self._time.now(), min(FIRST_WINDOW, within)
+        while True:
+            found = await self._find(namespace, now + window)
+            reached = await self._store.occurrences.find_nth_visible(LOOKED_AT, before=now + window)
+            if reached is not None or len(found) >= ENOUGH or window >= within:
+                until = found[-1].visible_at if len(found) >= ENOUGH else reached or now + window
+                instants = await self._show(found)
+                return DueView(as_of=format_instant(now), until=format_instant(until), instants=instants)
+            window = min(2 * window, within)
+
+    async def _find(self, namespace: str, before: datetime) -> list[Occurrence]:
+        group = owners_of(namespace)
+        return await self._store.occurrences.find_due(group, before=before, look_at=LOOKED_AT, limit=ENOUGH)
+
+    async def _show(self, found: Sequence[Occurrence]) -> list[DueInstantView]:
+        """Leave out instants whose schedule was replaced, deleted or paused."""
+        ids = {occurrence.id: read_owner(occurrence.owner).id for occurrence in found}
+        active = await self._store.schedules.find_active(list(set(ids.values())))
+        return [
+            _view(each)
+            for each in found
+            if active.get(ids[each.id]) == each.generation or each.kind is OccurrenceKind.ASKED
+        ]

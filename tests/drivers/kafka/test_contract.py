@@ -1,4 +1,4 @@
-"""What every stream promises (`shared/drivers/kafka/__init__.py`)."""
+"""The promises of every stream (`shared/drivers/kafka/__init__.py`)."""
 
 import asyncio
 import secrets
