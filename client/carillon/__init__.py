@@ -17,291 +17,61 @@ A call is attempted again after a connection error, a time-out, 429, 502, 503 an
 was lost is not done twice, and the answer is that of the first.
 """
 
-from carillon.accounts import (
-    App,
-    Apps,
-    BrowserSession,
-    Device,
-    IssuedToken,
-    Role,
-    Sessions,
-    StoredToken,
-    StoredUser,
-    Token,
-    Tokens,
-    User,
-    Users,
-)
-from carillon.bulk_actions import BulkAct, BulkAction, BulkActions, BulkFailure, BulkFigures, BulkFilter
-from carillon.bus import (
-    BusAttempt,
-    BusDeadLetter,
-    BusDeadLetters,
-    BusDeliveries,
-    BusDelivery,
-    BusRetried,
-    Event,
-    Pressure,
-    PublishedEvent,
-    Topic,
-    Topics,
-    WholeBusDeadLetter,
-    WholeBusDelivery,
-)
-from carillon.bus_subscriptions import (
-    BusHealth,
-    BusReplay,
-    BusSubscription,
-    BusSubscriptions,
-    EventCondition,
-    EventFilter,
-    StoredBusSubscription,
-)
-from carillon.calls import Async, Sync
-from carillon.client import AsyncCarillon, Carillon
-from carillon.console import (
-    ActedOn,
-    Actor,
-    Attention,
-    Audit,
-    AuditRecord,
-    Caller,
-    InHand,
-    Minute,
-    Namespace,
-    OpenJobs,
-    Overview,
-    Process,
-    Queue,
-    Queues,
-    Setting,
-    Sign,
-    Unknown,
-)
-from carillon.credentials import (
-    Credential,
-    CredentialChange,
-    CredentialDetail,
-    CredentialQueue,
-    Credentials,
-    CredentialStatus,
-    Reencrypted,
-    SendRetry,
-    StoredCredential,
-)
-from carillon.definitions import (
-    BulkResult,
-    Callback,
-    DueInstant,
-    DueInstants,
-    Fired,
-    FireWithin,
-    HttpCallback,
-    ItemError,
-    KafkaCallback,
-    Outcome,
-    OutcomeResult,
-    RabbitCallback,
-    Retry,
-    Schedule,
-    ScheduleState,
-    StoredSchedule,
-)
-from carillon.errors import (
-    CarillonError,
-    Conflict,
-    Forbidden,
-    Invalid,
-    NotFound,
-    Unauthorized,
-    Unavailable,
-)
-from carillon.jobs import Group, Groups, Jobs, Move, MoveFigures, ZoneJob
-from carillon.messages import (
-    Attempt,
-    HaltRule,
-    JobQueue,
-    Message,
-    MessageCounts,
-    MessageJob,
-    Messages,
-    Redacted,
-    SendResult,
-    SingleMessage,
-)
-from carillon.push_jobs import (
-    AudienceCount,
-    Batch,
-    JobEvent,
-    JobPreview,
-    JobStage,
-    LocaleCount,
-    MessageSample,
-    MessagesPreview,
-    Notice,
-    PushJob,
-    QueuePreview,
-    Rate,
-    RatePoint,
-    Sample,
-    Samples,
-    StoredJob,
-    ZoneCount,
-    ZonePreview,
-    ZoneStart,
-)
-from carillon.schedules import DeadLetter, DeadLetters, ErrorCount, Schedules, WholeDeadLetter
-from carillon.signing import NotVerified, SigningSecret, SigningSecrets, verify
-from carillon.suppressions import StoredSuppression, Suppression, SuppressionResult, Suppressions
-from carillon.templates import Rendering, StoredTemplate, Template, Templates
-from carillon.uploads import Upload, UploadPart, Uploads
+from importlib import import_module
+from typing import Any
 
-__all__ = [
-    "ActedOn",
-    "Actor",
-    "App",
-    "Apps",
-    "Async",
-    "AsyncCarillon",
-    "Attempt",
-    "Attention",
-    "AudienceCount",
-    "Audit",
-    "AuditRecord",
-    "Batch",
-    "BrowserSession",
-    "BulkAct",
-    "BulkAction",
-    "BulkActions",
-    "BulkFailure",
-    "BulkFigures",
-    "BulkFilter",
-    "BulkResult",
-    "BusAttempt",
-    "BusDeadLetter",
-    "BusDeadLetters",
-    "BusDeliveries",
-    "BusDelivery",
-    "BusHealth",
-    "BusReplay",
-    "BusRetried",
-    "BusSubscription",
-    "BusSubscriptions",
-    "Callback",
-    "Caller",
-    "Carillon",
-    "CarillonError",
-    "Conflict",
-    "Credential",
-    "CredentialChange",
-    "CredentialDetail",
-    "CredentialQueue",
-    "CredentialStatus",
-    "Credentials",
-    "DeadLetter",
-    "DeadLetters",
-    "Device",
-    "DueInstant",
-    "DueInstants",
-    "ErrorCount",
-    "Event",
-    "EventCondition",
-    "EventFilter",
-    "FireWithin",
-    "Fired",
-    "Forbidden",
-    "Group",
-    "Groups",
-    "HaltRule",
-    "HttpCallback",
-    "InHand",
-    "Invalid",
-    "IssuedToken",
-    "ItemError",
-    "JobEvent",
-    "JobPreview",
-    "JobQueue",
-    "JobStage",
-    "Jobs",
-    "KafkaCallback",
-    "LocaleCount",
-    "Message",
-    "MessageCounts",
-    "MessageJob",
-    "MessageSample",
-    "Messages",
-    "MessagesPreview",
-    "Minute",
-    "Move",
-    "MoveFigures",
-    "Namespace",
-    "NotFound",
-    "NotVerified",
-    "Notice",
-    "OpenJobs",
-    "Outcome",
-    "OutcomeResult",
-    "Overview",
-    "Pressure",
-    "Process",
-    "PublishedEvent",
-    "PushJob",
-    "Queue",
-    "QueuePreview",
-    "Queues",
-    "RabbitCallback",
-    "Rate",
-    "RatePoint",
-    "Redacted",
-    "Reencrypted",
-    "Rendering",
-    "Retry",
-    "Role",
-    "Sample",
-    "Samples",
-    "Schedule",
-    "ScheduleState",
-    "Schedules",
-    "SendResult",
-    "SendRetry",
-    "Sessions",
-    "Setting",
-    "Sign",
-    "SigningSecret",
-    "SigningSecrets",
-    "SingleMessage",
-    "StoredBusSubscription",
-    "StoredCredential",
-    "StoredJob",
-    "StoredSchedule",
-    "StoredSuppression",
-    "StoredTemplate",
-    "StoredToken",
-    "StoredUser",
-    "Suppression",
-    "SuppressionResult",
-    "Suppressions",
-    "Sync",
-    "Template",
-    "Templates",
-    "Token",
-    "Tokens",
-    "Topic",
-    "Topics",
-    "Unauthorized",
-    "Unavailable",
-    "Unknown",
-    "Upload",
-    "UploadPart",
-    "Uploads",
-    "User",
-    "Users",
-    "WholeBusDeadLetter",
-    "WholeBusDelivery",
-    "WholeDeadLetter",
-    "ZoneCount",
-    "ZoneJob",
-    "ZonePreview",
-    "ZoneStart",
-    "verify",
-]
+_NAMES = {
+    "accounts": (
+        "App Apps BrowserSession Device IssuedToken Role Sessions StoredToken StoredUser Token Tokens User Users"
+    ),
+    "bulk_actions": "BulkAct BulkAction BulkActions BulkFailure BulkFigures BulkFilter",
+    "bus": (
+        "BusAttempt BusDeadLetter BusDeadLetters BusDeliveries BusDelivery BusRetried Event Pressure "
+        "PublishedEvent Topic Topics WholeBusDeadLetter WholeBusDelivery"
+    ),
+    "bus_subscriptions": (
+        "BusHealth BusReplay BusSubscription BusSubscriptions EventCondition EventFilter StoredBusSubscription"
+    ),
+    "calls": "Async Sync",
+    "client": "AsyncCarillon Carillon",
+    "console": (
+        "ActedOn Actor Attention Audit AuditRecord Caller InHand Minute Namespace OpenJobs Overview Process "
+        "Queue Queues Setting Sign Unknown"
+    ),
+    "credentials": (
+        "Credential CredentialChange CredentialDetail CredentialQueue CredentialStatus Credentials "
+        "Reencrypted SendRetry StoredCredential"
+    ),
+    "errors": "CarillonError Conflict Forbidden Invalid NotFound Unauthorized Unavailable",
+    "jobs": "Group Groups Jobs Move MoveFigures ZoneJob",
+    "messages": "Attempt HaltRule JobQueue Message MessageCounts MessageJob Messages Redacted SendResult SingleMessage",
+    "push_jobs": (
+        "AudienceCount Batch JobEvent JobPreview JobStage LocaleCount MessageSample MessagesPreview Notice "
+        "PushJob QueuePreview Rate RatePoint Sample Samples StoredJob ZoneCount ZonePreview ZoneStart"
+    ),
+    "schedules": "Callback DeadLetters OutcomeResult Schedule ScheduleState Schedules StoredSchedule",
+    "signing": "NotVerified SigningSecret SigningSecrets verify",
+    "suppressions": "StoredSuppression Suppression SuppressionResult Suppressions",
+    "templates": "Rendering StoredTemplate Template Templates",
+    "uploads": "Upload UploadPart Uploads",
+    "wire": "ItemError",
+    "wire.clock": (
+        "BulkResult DeadLetter DueInstant DueInstants ErrorCount FireWithin Fired HttpCallback KafkaCallback "
+        "Outcome RabbitCallback Retry WholeDeadLetter"
+    ),
+}
+"""Each module with its public names, as `__init__.pyi` tells them to type checkers. A name is loaded at its first use:
+a program that needs only `carillon.wire` loads no HTTP client."""
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = [*_MODULES]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"carillon.{_MODULES[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -9,8 +9,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from carillon.attempts import query_of
 from carillon.calls import GONE, PAGE_SIZE, M, Resource, call, listing
-from carillon.definitions import ItemError
-from carillon.values import Result, Short, encode, written
+from carillon.values import encode, written
+from carillon.wire import ItemError, Result, Short
 
 ITEMS = 5_000  # the server takes twice as many
 

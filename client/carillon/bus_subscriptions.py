@@ -10,7 +10,8 @@ from msgspec import UNSET, Struct, UnsetType
 from carillon.attempts import query_of
 from carillon.bus import BusAttempt
 from carillon.calls import PAGE_SIZE, M, Resource, call, listing
-from carillon.values import Short, encode, written
+from carillon.values import encode, written
+from carillon.wire import Short
 
 
 class EventCondition(Struct, frozen=True):

@@ -22,7 +22,8 @@ from carillon.attempts import Query, path_of
 from carillon.errors import CarillonError, error_of
 from carillon.files import each
 from carillon.transport import NDJSON, Answer, CallOptions, Transport
-from carillon.values import Result, encode
+from carillon.values import encode
+from carillon.wire import Result
 
 PAGE_SIZE = 100  # a schedule may be 256 KiB
 T = TypeVar("T")

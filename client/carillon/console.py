@@ -11,7 +11,7 @@ from carillon.attempts import query_of
 from carillon.calls import PAGE_SIZE, M, Resource, call, listing
 from carillon.errors import CarillonError
 from carillon.push_jobs import StoredJob
-from carillon.values import Short
+from carillon.wire import Short
 
 
 class Queue(Struct, frozen=True, kw_only=True, rename="camel"):

@@ -8,7 +8,8 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from carillon.calls import CONFLICT, PAGE_SIZE, M, Resource, call, listing
-from carillon.values import Short, encode
+from carillon.values import encode
+from carillon.wire import Short
 
 SendOrder = Literal["age", "shares"]
 OnUnknown = Literal["hold", "retry"]

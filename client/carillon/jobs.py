@@ -13,7 +13,8 @@ from carillon.calls import CONFLICT, PAGE_SIZE, M, Resource, call, listing
 from carillon.errors import error_of
 from carillon.messages import Message, MessageJob
 from carillon.push_jobs import Batch, JobPreview, PushJob, Rate, Samples, StoredJob, ZoneStart, join_names
-from carillon.values import Instant, Short, encode, written
+from carillon.values import Instant, encode, written
+from carillon.wire import Short
 
 Move = Literal["pause", "resume", "stop"]
 DRY_RUN = {"dryRun": "true"}

@@ -11,8 +11,8 @@ from msgspec.structs import force_setattr
 from carillon.attempts import query_of
 from carillon.calls import PAGE_SIZE, M, Resource, call, listing
 from carillon.credentials import OnUnknown
-from carillon.definitions import ItemError
-from carillon.values import Result, Short, encode, in_utc, nanoseconds
+from carillon.values import encode, in_utc, nanoseconds
+from carillon.wire import ItemError, Result, Short
 
 
 class HaltRule(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,8 @@ from msgspec import Struct, field
 
 from carillon.accounts import App
 from carillon.messages import JobQueue, MessageCounts
-from carillon.values import Instant, Short, encode, nanoseconds, wall_clock
+from carillon.values import Instant, encode, nanoseconds, wall_clock
+from carillon.wire import Short
 
 
 class PushJob(Struct, frozen=True, kw_only=True):

@@ -4,28 +4,127 @@ attempt.
 
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from http import HTTPStatus
 from itertools import count
+from typing import Any
 
+import msgspec
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from carillon.attempts import query_of
 from carillon.calls import GONE, PAGE_SIZE, M, Resource, call, listing
-from carillon.definitions import (
-    BulkResult,
-    Callback,
-    CallbackBody,
-    DueInstants,
-    Fired,
-    ItemError,
-    Schedule,
-    ScheduleState,
-    StoredSchedule,
-)
 from carillon.files import each
 from carillon.transport import NDJSON, Answer, Transport
-from carillon.values import encode, read_decimal, written
+from carillon.values import encode, in_utc, read_decimal, written
+from carillon.wire import ItemError
+from carillon.wire import clock as wire
+from carillon.wire.clock import (
+    BulkResult,
+    DeadLetter,
+    DueInstants,
+    ErrorCount,
+    Fired,
+    HttpBody,
+    HttpCallback,
+    KafkaBody,
+    KafkaCallback,
+    Outcome,
+    RabbitBody,
+    RabbitCallback,
+    Request,
+    Retry,
+    SchedulePreview,
+    WholeDeadLetter,
+)
+
+
+class ScheduleState(StrEnum):
+    """The state of a schedule."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    FINISHED = "finished"
+    """Nothing of it is left to fire."""
+
+
+class OutcomeResult(StrEnum):
+    """How an attempt ended."""
+
+    FIRED = "fired"
+    FAILED = "failed"
+    """It will be attempted again."""
+    SKIPPED = "skipped"
+    """The misfire rule gave it up."""
+    DEAD = "dead"
+    """It was the last attempt: the instant is a dead letter."""
+
+
+Callback = RabbitCallback[Any] | HttpCallback[Any] | KafkaCallback[Any]
+_BODIES = {RabbitCallback: RabbitBody, HttpCallback: HttpBody, KafkaCallback: KafkaBody}
+_STATES = frozenset(ScheduleState)
+_ABSENT: tuple[object, ...] = (None, "", (), {}, Retry())
+
+
+class Schedule(Request[datetime], frozen=True, kw_only=True):
+    """A schedule to be made: exactly one of `instants` (up to 10,000), `cron` (five fields, in the IANA zone
+    `timezone`, by default UTC) and `every_seconds`.
+
+    `starts_at`, `ends_at` and `max_occurrences` bound a recurrence. `window_seconds` delays all instants of the key by
+    the same time below it. `misfire` says what becomes of what is found late: fire, skip, or fire within some seconds.
+    `key` has 1 to 255 of letters, digits and `- _ . ~ :`.
+
+    Raises:
+        ValueError: an instant has no time zone.
+    """
+
+    key: str = ""
+    instants: Sequence[datetime] = field(default=(), name="schedules")
+    callback: Callback
+
+    def __post_init__(self) -> None:
+        _convert_instants(self)
+
+    def encoded(self) -> bytes:
+        """The body of a request. Raises `TypeError` or `ValueError` where the payload has something that is not
+        JSON."""
+        fields = {each.encode_name: getattr(self, each.name) for each in msgspec.structs.fields(self)}
+        given = {name: value for name, value in fields.items() if value not in _ABSENT}
+        return encode(given | {"callback": _BODIES[type(self.callback)](self.callback)})
+
+
+class StoredSchedule(wire.StoredSchedule[datetime, Any], frozen=True, kw_only=True):
+    """A schedule as it is stored.
+
+    `next` are up to 20 pending instants, with their delay in the window; `skipped` those that were past when it was
+    made, in answers to create and put; `outcomes` the last 20 attempts, in the answer to get. A list shows none of
+    these, nor `instants`. `next_try_at`, in the answer to get, is when the first call that failed is tried again.
+    `created` tells a new one in the answer to create and put: not one that was there already, be it because an earlier
+    attempt of the call had made it. `redacted` says that the callback is shown without its payload, headers, key and
+    the path of its URL, because the caller has the role of a viewer there.
+    """
+
+    instants: Sequence[datetime] = field(default=(), name="schedules")
+    next: tuple[datetime, ...] = ()
+    skipped: tuple[datetime, ...] = ()
+    outcomes: tuple[Outcome[datetime], ...] = ()
+    redacted: bool = False
+    created: bool = False
+
+    def __post_init__(self) -> None:
+        _convert_instants(self)
+        if self.state in _STATES:
+            force_setattr(self, "state", ScheduleState(self.state))
+
+
+def _convert_instants(schedule: Schedule | StoredSchedule) -> None:
+    instants = (in_utc(instant, f"instants[{index}]") for index, instant in enumerate(schedule.instants))
+    force_setattr(schedule, "instants", tuple(instants))
+    for bound in ("starts_at", "ends_at"):
+        if (instant := getattr(schedule, bound)) is not None:
+            force_setattr(schedule, bound, in_utc(instant, bound))
+
 
 ITEMS = 5_000  # the server takes twice as many
 INSTANTS = 50_000  # what it stores in some seconds
@@ -110,10 +209,6 @@ async def _send_chunk(
     return answer.read_lines(BulkResult, len(chunk))
 
 
-class _Preview(Struct, frozen=True):
-    next: tuple[datetime, ...]
-
-
 class Schedules(Resource[M]):
     """The caller's own schedules. All methods raise `CarillonError`, and `ValueError` for a key that cannot be one.
 
@@ -165,11 +260,11 @@ class Schedules(Resource[M]):
         return self._list(list[StoredSchedule], "schedules", query=query, limit=limit, page_size=page_size)
 
     @call
-    async def find_due(self, *, within_seconds: int | None = None, namespace: str = "") -> DueInstants:
+    async def find_due(self, *, within_seconds: int | None = None, namespace: str = "") -> DueInstants[datetime]:
         """The instants that fire next, at most `within_seconds` from now, by default within a day. `*` means all
         namespaces."""
         query = query_of(namespace=namespace, within="" if within_seconds is None else str(within_seconds))
-        return await self._get(DueInstants, "schedules", "due", query=query)
+        return await self._get(DueInstants[datetime], "schedules", "due", query=query)
 
     @call
     async def delete(self, key: str, *, namespace: str = "", reason: str = "") -> None:
@@ -200,18 +295,20 @@ class Schedules(Resource[M]):
         return await self._move(key, "resume", namespace, reason)
 
     @call
-    async def fire(self, key: str, *, namespace: str = "", idempotency_key: str = "", reason: str = "") -> Fired:
+    async def fire(
+        self, key: str, *, namespace: str = "", idempotency_key: str = "", reason: str = ""
+    ) -> Fired[datetime]:
         """Have the callback done once, now, beside what is planned. Raises `NotFound`."""
         query = query_of(namespace=namespace)
         return await self._post(
-            Fired, "schedules", key, "fire", query=query, idempotency_key=idempotency_key, reason=reason
+            Fired[datetime], "schedules", key, "fire", query=query, idempotency_key=idempotency_key, reason=reason
         )
 
     @call
     async def preview(self, schedule: Schedule) -> tuple[datetime, ...]:
         """The next 20 instants of a schedule, which is not made; its key, if it has one, tells its delay in the
         window. Raises `Invalid`."""
-        return (await self._post(_Preview, "schedules", "preview", content=schedule.encoded())).next
+        return (await self._post(SchedulePreview[datetime], "schedules", "preview", content=schedule.encoded())).next
 
     @listing
     def bulk(
@@ -237,39 +334,6 @@ def _made(answer: Answer) -> StoredSchedule:
     return replace(answer.read(StoredSchedule, read_decimal), created=answer.status == HTTPStatus.CREATED)
 
 
-class DeadLetter(Struct, frozen=True, kw_only=True):
-    """An instant of the schedule with this key; `id` is its message id. `redacted` says that `error` is left out: the
-    caller is a viewer."""
-
-    id: str
-    namespace: str = ""
-    key: str
-    due: datetime
-    died_at: datetime
-    attempts: int
-    error: str
-    redacted: bool = False
-
-
-class WholeDeadLetter(DeadLetter, frozen=True, kw_only=True):
-    """A dead letter with what a retry would do now."""
-
-    body: CallbackBody | None = field(name="callback")
-
-    @property
-    def callback(self) -> Callback | None:
-        """The callback that a retry would make; `None` where the schedule is gone, so that it can only be discarded."""
-        return None if self.body is None else self.body.data
-
-
-class ErrorCount(Struct, frozen=True, kw_only=True):
-    """How many of the last dead letters had this error, and when the last of these died."""
-
-    error: str
-    count: int
-    last_died_at: datetime
-
-
 class _Retried(Struct, frozen=True):
     retried: int
 
@@ -283,21 +347,21 @@ class DeadLetters(Resource[M]):
     @listing
     def list(
         self, *, key: str = "", namespace: str = "", limit: int | None = None, page_size: int = PAGE_SIZE
-    ) -> AsyncGenerator[DeadLetter]:
+    ) -> AsyncGenerator[DeadLetter[datetime]]:
         """All of them, or those of one key; read page by page."""
         query = query_of(key=key, namespace=namespace)
-        return self._list(list[DeadLetter], "dead-letters", query=query, limit=limit, page_size=page_size)
+        return self._list(list[DeadLetter[datetime]], "dead-letters", query=query, limit=limit, page_size=page_size)
 
     @call
-    async def get(self, id: str, *, namespace: str = "") -> WholeDeadLetter:
+    async def get(self, id: str, *, namespace: str = "") -> WholeDeadLetter[datetime, Any]:
         """A dead letter, and what a retry would do now. Raises `NotFound`."""
-        return await self._get(WholeDeadLetter, "dead-letters", id, query=query_of(namespace=namespace))
+        return await self._get(WholeDeadLetter[datetime, Any], "dead-letters", id, query=query_of(namespace=namespace))
 
     @call
-    async def count_errors(self, *, key: str = "", namespace: str = "") -> tuple[ErrorCount, ...]:
+    async def count_errors(self, *, key: str = "", namespace: str = "") -> tuple[ErrorCount[datetime], ...]:
         """The errors of the last dead letters, the most frequent first."""
         query = query_of(key=key, namespace=namespace)
-        return await self._get(tuple[ErrorCount, ...], "dead-letters", "errors", query=query)
+        return await self._get(tuple[ErrorCount[datetime], ...], "dead-letters", "errors", query=query)
 
     @call
     async def retry(self, id: str, *, namespace: str = "", reason: str = "") -> None:

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from carillon.attempts import query_of
 from carillon.calls import PAGE_SIZE, M, Resource, call, listing
-from carillon.definitions import ItemError
-from carillon.values import Result, Short, encode
+from carillon.values import encode
+from carillon.wire import ItemError, Result, Short
 
 Channel = Literal["mail", "sms", "push", "other"]
 SuppressionCause = Literal["bounce", "complaint", "unsubscribe", "hand"]

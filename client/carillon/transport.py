@@ -35,7 +35,7 @@ from carillon.attempts import (
 from carillon.connections import EXPECT, Connections, Limit, Runtime
 from carillon.errors import CarillonError, error_of
 from carillon.files import File
-from carillon.values import Result
+from carillon.wire import Result
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"

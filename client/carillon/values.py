@@ -1,4 +1,4 @@
-"""Base of the values that cross HTTP: their short `repr`, their instants, and their JSON."""
+"""Instants of the values that cross HTTP, and their JSON."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -6,46 +6,9 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Self, overload
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import field
 
-_FIRST = ("id", "key", "name", "state", "status", "sent", "failed", "total_tokens", "created_at", "failure")
-_MOST = 10
-_LONGEST = 40
-
-
-class Short(Struct, frozen=True):
-    """An answer whose `repr` has its main fields that have a value; `msgspec.structs.asdict` gives all fields. A list
-    is shown by its length. A long value is left out, unless it is a main one."""
-
-    def __repr__(self) -> str:
-        names = [name.removesuffix("_ns") for name in self.__struct_fields__]
-        if "state" not in names and hasattr(type(self), "state"):
-            names.append("state")
-        names.sort(key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
-        values = {name: value for name in names if (value := getattr(self, name))}
-        texts = {name: text for name, value in values.items() if (text := _text_of(name, value))}
-        shown = [f"{name}={text}" for name, text in texts.items()][:_MOST]
-        more = ["…"] if len(shown) < len(values) else []
-        return f"{type(self).__name__}({', '.join(shown + more)})"
-
-
-class Result(Struct, frozen=True, kw_only=True):
-    """The result of one of many items."""
-
-    index: int
-
-
-def _text_of(name: str, value: Any) -> str:
-    """`""` for a value that is not shown."""
-    if isinstance(value, tuple | list):
-        return f"<{len(value)} item{'s' * (len(value) > 1)}>"
-    if isinstance(value, Struct | dict | set | frozenset):
-        return ""
-    if isinstance(value, datetime):
-        value = value.isoformat().replace("+00:00", "Z")
-    text = repr(str(value) if isinstance(value, str) else value)
-    return text if name in _FIRST or len(text) <= _LONGEST else ""
-
+from carillon.wire import Short
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

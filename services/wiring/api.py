@@ -19,10 +19,10 @@ from services.api.bus.routemaster.subscribers import PublishedSubscribersResourc
 from services.api.bus.routemaster.topics import PublishedTopicsResource
 from services.api.clock.bulk import BulkResource
 from services.api.clock.dead_letters import DeadLettersResource
-from services.api.clock.due import DueResource
+from services.api.clock.limits import ScheduleLimits
 from services.api.clock.pages.definitions import DefinitionPages
 from services.api.clock.pages.schedules import DeadLetterPages, SchedulePages
-from services.api.clock.schedules import ScheduleLimits, SchedulesResource
+from services.api.clock.schedules import SchedulesResource
 from services.api.console.audit import AuditResource
 from services.api.console.bulk_actions import BulkActionsResource, BulkDrafts
 from services.api.console.letter_retries import LetterRetriesResource
@@ -216,7 +216,6 @@ def _clock(rooms: Rooms) -> Sequence[Resource]:
         SchedulesResource(store, schedules, targets, limits),
         BulkResource(store, schedules, targets, limits),
         DeadLettersResource(store, schedules),
-        DueResource(store, servers.time),
     )
 
 

@@ -33,7 +33,7 @@ from shared.clock.rules.occurrences import (
     retry_entry,
     schedule_event,
 )
-from shared.clock.rules.schedules import RetryPolicy, Schedule, next_occurrence
+from shared.clock.rules.schedules import Schedule, next_occurrence
 from shared.clock.store_occurrences import Retry, fresh_token
 from shared.core.errors import CarillonError, Unavailable
 from shared.runtime.faults import fault
@@ -240,7 +240,7 @@ def _pause_unanswered(attempt: Attempt, chance: float) -> timedelta:
 
 
 def _delay(attempt: Attempt, chance: float) -> timedelta:
-    policy: RetryPolicy = attempt.schedule.definition.retry
+    policy = attempt.schedule.definition.retry
     backoff = Backoff(
         first_seconds=policy.first_delay_seconds,
         factor=policy.factor,

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 from pymongo.asynchronous.collection import AsyncCollection
 
+from carillon.wire.clock import Retry
 from shared.accounts.rules.apps import Role
 from shared.accounts.rules.callers import Token, TokenScope, User
 from shared.bus.outbox import OutboxPublisher
@@ -19,7 +20,6 @@ from shared.bus.rules.notices import NoticeKind
 from shared.bus.rules.subscriptions import SubscriptionStatus
 from shared.bus.upkeep import BacklogUpkeep
 from shared.clock.rules.callbacks import Undeliverable
-from shared.clock.rules.schedules import RetryPolicy
 from shared.clock.settlement import Attempt, Settlement
 from shared.console.audit import SystemRecords
 from shared.core.documents import JOBS_TOPIC, MESSAGES_TOPIC, SCHEDULES_TOPIC
@@ -256,7 +256,7 @@ async def test_a_dead_letter_is_told_to_its_namespace_however_often_it_is_settle
     await store.tokens.add(Token(id="o", name="o", digest="o"))
     for namespace in ("ns", "token:o"):
         await add(store, "k", SCHEDULES_TOPIC, namespace=namespace)
-    schedule = await made(flow, replace(LIST, retry=RetryPolicy(attempts=1)))
+    schedule = await made(flow, replace(LIST, retry=Retry(attempts=1)))
     settlement = Settlement(store, tick=timedelta(seconds=1))
     refused = Attempt(await claimed(store, schedule), schedule, AHEAD, Undeliverable("no such queue: ana@example.com"))
     with monkeypatch.context() as patch:

@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
+from carillon.wire.clock import Retry
 from shared.clock.rules.callbacks import CALL_QUEUE
 from shared.clock.rules.occurrences import OutcomeResult
 from shared.clock.rules.recurrence import Every
-from shared.clock.rules.schedules import RetryPolicy
 from tests.e2e import callees
 from tests.e2e.callees import callee, calls, settled, waiting
 from tests.e2e.house import House
@@ -73,7 +73,7 @@ async def test_a_call_that_waits_for_many_leases_is_made_in_the_end(house: House
     """No worker is there for longer than claims that kill their processes are counted."""
     await house.start("scheduler", CARILLON_SCHEDULER_CALL_LEASE_SECONDS="1", **QUICK)
     async with callee() as server:
-        accepted = await calls(house, "patient", server.url, 0.5, retry=RetryPolicy(attempts=1))
+        accepted = await calls(house, "patient", server.url, 0.5, retry=Retry(attempts=1))
         await house.servers.store.occurrences._occurrences.update_many({}, {"$set": {"claims": 19}})
         await waiting(house, 4)
         await house.start("worker", **OPEN)

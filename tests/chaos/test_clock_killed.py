@@ -9,10 +9,11 @@ from typing import Any
 import aio_pika
 import pytest
 
+from carillon.wire.clock import Retry
 from services.embedded.processes import free_port
 from shared.clock.rules.occurrences import OutcomeResult
 from shared.clock.rules.recurrence import Every
-from shared.clock.rules.schedules import RetryPolicy, due_instants, schedule_id
+from shared.clock.rules.schedules import due_instants, schedule_id
 from shared.clock.schedules import Accepted
 from shared.core.instants import format_instant
 from tests.e2e.clocks import Receiver, receiving, scheduled
@@ -72,7 +73,7 @@ async def test_a_scheduler_dies_between_a_copy_and_its_series(house: House) -> N
     """The queue is missing until then: each instant of each series comes, whether by its copy or by the series."""
     doomed = await house.start("scheduler", fault="clock.after_copy=kill", **QUICK)
     other = await house.start("scheduler", **QUICK)
-    all_ = await series(house, retry=RetryPolicy(attempts=20, first_delay_seconds=0.5, factor=1.0))
+    all_ = await series(house, retry=Retry(attempts=20, first_delay_seconds=0.5, factor=1.0))
     assert await doomed.gone() == -signal.SIGKILL
     async with receiving(house, QUEUE) as receiver:
         await settled(house, receiver, all_, [other])

@@ -11,9 +11,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
+from carillon.wire.clock import Retry
 from services.embedded.processes import free_port
 from shared.clock.rules.occurrences import DeadLetter
-from shared.clock.rules.schedules import RetryPolicy, ScheduleState
+from shared.clock.rules.schedules import ScheduleState
 from shared.clock.schedules import Accepted
 from tests.chaos.outages import (
     LEASED,
@@ -67,7 +68,7 @@ async def test_rabbitmq_is_out_of_reach_for_a_while(house: House, silently: bool
     async with gate_to(house) as (gate, url), receiving(house, QUEUE) as receiver:
         settings = {**LEASED, "CARILLON_BROKER_URL": url, "CARILLON_BROKER_PUBLISH_TIMEOUT_SECONDS": "2"}
         running = [await house.start("scheduler", CARILLON_HEALTH_PORT=str(port), **settings) for port in ports]
-        once = RetryPolicy(attempts=1)
+        once = Retry(attempts=1)
         all_ = [*await crowd(house, 20, 30, after=4, within=3), *await series(house, max_occurrences=4, retry=once)]
         await receiver.got(150)
         before = await pending(house, all_)

@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
+from carillon.wire.clock import Retry
 from shared.clock.rules.occurrences import DeadLetter
-from shared.clock.rules.schedules import RetryPolicy
 from tests.e2e import callees
 from tests.e2e.callees import callee, calls, status
 from tests.e2e.clocks import NAMESPACE, crowd, receiving
@@ -65,7 +65,7 @@ async def test_what_kills_each_scheduler_is_buried(house: House) -> None:
 async def test_a_call_that_kills_each_worker_is_buried(house: House) -> None:
     await house.start("scheduler", CARILLON_SCHEDULER_CALL_LEASE_SECONDS="1", **QUICK)
     async with callee() as server:
-        await calls(house, "deadly", server.url, 2, retry=RetryPolicy(attempts=9))
+        await calls(house, "deadly", server.url, 2, retry=Retry(attempts=9))
         await claimed_in_vain(house, 19)
         for begun in range(1, 6):
             doomed = await house.spawn("worker", fault="call.before_call=kill", **_CALL)
@@ -82,7 +82,7 @@ async def test_a_call_that_fails_by_a_fault_of_ours_is_buried(house: House) -> N
     await house.start("scheduler", CARILLON_SCHEDULER_CALL_LEASE_SECONDS="1", **QUICK)
     await house.start("worker", fault=",".join(f"call.before_call@{n}=raise" for n in range(1, 6)), **_CALL)
     async with callee() as server:
-        await calls(house, "faulty", server.url, 2, retry=RetryPolicy(attempts=9))
+        await calls(house, "faulty", server.url, 2, retry=Retry(attempts=9))
         await claimed_in_vain(house, 30)
         for begun in range(1, 6):
             await until(partial(has_begun, house, begun), f"attempt {begun}")
@@ -95,7 +95,7 @@ async def test_a_call_that_fails_by_a_fault_of_ours_is_buried(house: House) -> N
 async def test_a_suspect_that_is_called_well_is_none_any_more(house: House) -> None:
     await house.start("scheduler", **QUICK)
     async with callee(lambda _: status(503)) as server:
-        await calls(house, "innocent", server.url, 2, retry=RetryPolicy(attempts=9, first_delay_seconds=60))
+        await calls(house, "innocent", server.url, 2, retry=Retry(attempts=9, first_delay_seconds=60))
         await claimed_in_vain(house, 30)
         await house.start("worker", **_CALL)
         await until(lambda: len(server.all) == 1, "the call")

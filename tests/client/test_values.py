@@ -1,9 +1,11 @@
 """What needs no server: values that are refused at once, pauses, links and errors."""
 
+import ast
 import inspect
 import pydoc
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -278,3 +280,11 @@ def test_a_signature_is_that_of_the_client_at_hand() -> None:
     assert [*listed.parameters][:3] == ["app_id", "template", "limit"]
     assert listed.return_annotation == Iterator[StoredJob]
     assert [*inspect.signature(AsyncCarillon("http://127.0.0.1:1").jobs.create).parameters] == [*create.parameters]
+
+
+def test_the_stub_has_the_names_that_are_loaded_at_their_first_use() -> None:
+    stub = ast.parse((Path(carillon.__file__).parent / "__init__.pyi").read_text("utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    told = {alias.name: node.module for node in imports for alias in node.names}
+    assert {name: f"carillon.{module}" for name, module in vars(carillon)["_MODULES"].items()} == told
+    assert all(getattr(carillon, name) is not None for name in dir(carillon))

@@ -6,9 +6,10 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
+from carillon.wire.clock import Retry
 from shared.clock.rules.callbacks import Undeliverable
 from shared.clock.rules.occurrences import Occurrence, Outcome, OutcomeResult
-from shared.clock.rules.schedules import Definition, RetryPolicy, Schedule
+from shared.clock.rules.schedules import Definition, Schedule
 from shared.clock.schedules import Retried, ScheduleFlow
 from shared.clock.settlement import Attempt, Settlement, not_attempted
 from shared.clock.store_occurrences import Visible, fresh_token
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.native
 
 SECOND = timedelta(seconds=1)
 REFUSED = Undeliverable("no such queue")
-IMPATIENT = RetryPolicy(attempts=1)
+IMPATIENT = Retry(attempts=1)
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ async def test_a_refusal_counts_though_a_pause_came_meanwhile(
 async def test_the_pause_before_the_next_attempt_begins_when_the_last_one_ended(
     store: Store, flow: ScheduleFlow, settlement: Settlement
 ) -> None:
-    schedule = await made(flow, replace(LIST, retry=RetryPolicy(first_delay_seconds=10)))
+    schedule = await made(flow, replace(LIST, retry=Retry(first_delay_seconds=10)))
     mine = await claimed(store, schedule)
     await settlement.settle([Attempt(mine, schedule, AHEAD, REFUSED, lasted=HOUR)])
     [again, _] = await pending(store)
@@ -100,7 +101,7 @@ async def test_what_kills_its_processes_is_dead_at_once(
     store: Store, flow: ScheduleFlow, settlement: Settlement
 ) -> None:
     """However many attempts it has left: each of them would kill as many processes."""
-    schedule = await made(flow, replace(LIST, retry=RetryPolicy(attempts=9)))
+    schedule = await made(flow, replace(LIST, retry=Retry(attempts=9)))
     mine = await claimed(store, schedule)
     await settlement.settle([not_attempted(replace(mine, begun=5), schedule, AHEAD)])
     assert [each.due for each in await store.dead_letters.page("ns", limit=10)] == [mine.due]

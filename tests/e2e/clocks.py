@@ -13,9 +13,10 @@ import aio_pika
 import aio_pika.abc
 import msgspec
 
+from carillon.wire.clock import Retry
 from shared.clock.rules.callbacks import RabbitCallback
 from shared.clock.rules.occurrences import DeadLetter
-from shared.clock.rules.schedules import Definition, RetryPolicy
+from shared.clock.rules.schedules import Definition
 from shared.clock.schedules import Accepted, Wanted
 from tests.e2e.house import House
 from tests.waiting import SECONDS, until
@@ -133,7 +134,7 @@ async def crowd(
             Definition(
                 callback=RabbitCallback(queue=queue, payload="{}"),
                 instants=tuple(_whole(start + step * (number + schedules * k)) for k in range(instants)),
-                retry=RetryPolicy(attempts=1),
+                retry=Retry(attempts=1),
             ),
         )
         for number in range(schedules)

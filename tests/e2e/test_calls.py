@@ -13,10 +13,10 @@ from aiohttp import web
 from aiokafka import AIOKafkaConsumer
 from standardwebhooks.webhooks import Webhook
 
+from carillon.wire.clock import Retry
 from services.embedded.processes import free_port
 from shared.clock.rules.occurrences import OutcomeResult
 from shared.clock.rules.recurrence import Every
-from shared.clock.rules.schedules import RetryPolicy
 from tests.e2e.callees import (
     OPEN,
     PAYLOAD,
@@ -36,7 +36,7 @@ from tests.waiting import SECONDS, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.native]
 
-AT_ONCE = RetryPolicy(first_delay_seconds=0.2, factor=1)
+AT_ONCE = Retry(first_delay_seconds=0.2, factor=1)
 SECRET = f"whsec_{base64.b64encode(bytes(range(32))).decode()}"
 
 
@@ -121,7 +121,7 @@ async def test_an_address_that_is_not_allowed_is_a_failure_and_no_crash(house: H
     await house.start("scheduler", **QUICK)
     worker = await house.start("worker")
     async with callee() as server:
-        policy = RetryPolicy(attempts=2, first_delay_seconds=0.2)
+        policy = Retry(attempts=2, first_delay_seconds=0.2)
         accepted = await calls(house, "inside", server.url, 2, retry=policy)
         outcomes = await settled(house, accepted)
         assert server.all == []
@@ -141,7 +141,7 @@ async def test_a_failing_instant_does_not_delay_its_series(house: House) -> None
 
     async with callee(answers) as server:
         every_second = Every(1, await house.servers.time.now())
-        policy = RetryPolicy(attempts=100, first_delay_seconds=0.5, factor=1)
+        policy = Retry(attempts=100, first_delay_seconds=0.5, factor=1)
         accepted = await calls(house, "beat", server.url, recurrence=every_second, max_occurrences=4, retry=policy)
         outcomes = await settled(house, accepted)
     first, *others = dict.fromkeys(dues)

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from carillon.wire.clock import Retry
 from shared.clock.rules.occurrences import Outcome, OutcomeResult, once
 from shared.clock.rules.recurrence import Every
-from shared.clock.rules.schedules import RetryPolicy, ScheduleState
+from shared.clock.rules.schedules import ScheduleState
 from shared.clock.schedules import Accepted, Wanted
 from tests.e2e.clocks import NAMESPACE, declared, is_retried, receiving, scheduled
 from tests.e2e.house import House
@@ -139,7 +140,7 @@ async def test_what_is_removed_or_replaced_does_not_fire(house: House) -> None:
 
 async def test_an_unroutable_message_is_retried_and_then_dead(house: House) -> None:
     await house.start("scheduler")
-    policy = RetryPolicy(attempts=2, first_delay_seconds=0.2)
+    policy = Retry(attempts=2, first_delay_seconds=0.2)
     accepted = await scheduled(house, "lost", 2, queue="users.missing", retry=policy)
 
     async def is_dead() -> bool:
@@ -171,7 +172,7 @@ async def test_what_nobody_can_read_does_not_hold_up_its_neighbours(house: House
 async def test_early_is_for_first_attempts_alone(house: House) -> None:
     """Some minutes early: so is no retry, however short its pause."""
     await house.start("scheduler", CARILLON_SCHEDULER_EARLY_SECONDS="600")
-    policy = RetryPolicy(attempts=2, first_delay_seconds=3, factor=1, cap_seconds=3)
+    policy = Retry(attempts=2, first_delay_seconds=3, factor=1, cap_seconds=3)
     missing = await scheduled(house, "missing", 300, queue="no.such.queue", retry=policy)
     async with receiving(house, "users.queue") as receiver:
         await scheduled(house, "early", 300)

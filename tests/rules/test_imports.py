@@ -1,6 +1,7 @@
 """Import rules that the six contracts of `pyproject.toml` cannot say."""
 
 import ast
+import sys
 from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -57,6 +58,13 @@ def test_the_client_needs_an_event_loop_in_one_place() -> None:
     found = [each for each in imported("client/carillon/*.py") if each[1].partition(".")[0] in _IN_THE_CLIENT]
     assert {name.partition(".")[0] for _, name in found} == set(_IN_THE_CLIENT)
     assert [each for each in found if Path(each[0]).stem not in _IN_THE_CLIENT[each[1].partition(".")[0]]] == []
+
+
+def test_the_wire_needs_msgspec_only() -> None:
+    found = {name.partition(".")[0] for _, name in imported("client/carillon/wire/*.py")} - sys.stdlib_module_names
+    assert found == {"carillon", "msgspec"}
+    ours = {name for _, name in imported("client/carillon/wire/*.py") if name.startswith("carillon")}
+    assert all(name.startswith("carillon.wire") for name in ours)
 
 
 def test_only_the_wiring_chooses_how_a_server_is_reached() -> None:

@@ -22,12 +22,12 @@ import structlog
 from carillon.calls import next_query
 from carillon.errors import CarillonError as ClientError
 from carillon.errors import error_of
-from services.api.clock import schedule_bodies
+from services.api.clock import definitions
 from services.api.clock.bulk import _key_of
-from services.api.http import paging, wire
+from services.api.http import bodies, paging
+from services.api.http.bodies import _elements, _lines
 from services.api.http.errors import content, problem_of
 from services.api.http.paging import read_key
-from services.api.http.wire import _elements, _lines
 from services.api.jobs import job_body
 from services.api.jobs.job_body import JobBody
 from services.api.jobs.templates import TemplateBody
@@ -170,12 +170,12 @@ READERS: dict[str, Callable[[str], object]] = {
     "log as json": logged,
     "log on a console": logged,
     "template body": as_json(
-        lambda body: wire.read(body, TemplateBody), '{"body":{"a":?}}', "{?:1}", '{"body":{?:{?:1}},"name":?}'
+        lambda body: bodies.read(body, TemplateBody), '{"body":{"a":?}}', "{?:1}", '{"body":{?:{?:1}},"name":?}'
     ),
-    "job body": as_json(lambda body: wire.read(body, JobBody), '{"context":{"a":[?,?]}}', '{"filters":{?:?}}'),
-    "list of bodies": as_json(lambda body: list(wire.read_list(body, TemplateBody)), '[{"name":?},{"body":?}]'),
+    "job body": as_json(lambda body: bodies.read(body, JobBody), '{"context":{"a":[?,?]}}', '{"filters":{?:?}}'),
+    "list of bodies": as_json(lambda body: list(bodies.read_list(body, TemplateBody)), '[{"name":?},{"body":?}]'),
     "schedule body": as_json(
-        lambda body: schedule_bodies.read_preview(body, TARGETS),
+        lambda body: definitions.read_preview(body, TARGETS),
         "{?:1}", '{"key":?}', '{"misfire":?}', '{"callback":{"type":?}}',
         '{"callback":{"type":"http","data":{"url":?}},"cron":?}',
         '{"callback":{"type":"http","data":{"url":"https://a.example/","payload":?,"headers":{?:?}}},"cron":?}',

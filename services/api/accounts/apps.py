@@ -9,13 +9,13 @@ from litestar import Request, Response
 from litestar.params import FromPath
 from msgspec import Meta, Struct
 
-from services.api.http import paging, rights, wire
+from services.api.http import bodies, paging, rights
 from services.api.http.acts import note_change, note_name
+from services.api.http.bodies import Timestamp
 from services.api.http.errors import fresh_id
 from services.api.http.identity import caller_of
 from services.api.http.rights import ADMIN, KNOWN, OWN_APP, OWN_NAMESPACE, VIEW_APP, Of
 from services.api.http.routes import Parameter, Resource, Route
-from services.api.http.wire import Timestamp
 from shared.accounts.removal import AppRemoval, Signing
 from shared.accounts.rules.apps import EVERYWHERE, App, check_app, fold_namespace, name_key, read_namespace
 from shared.core.errors import Forbidden, NotFound
@@ -81,7 +81,7 @@ APPS = "/apps"
 APP = "/apps/{app_id:str}"
 
 
-class AppBody(wire.Body, frozen=True, kw_only=True):
+class AppBody(bodies.Body, frozen=True, kw_only=True):
     """An app to be made or changed."""
 
     name: AppName = ""
@@ -133,7 +133,7 @@ class AppsResource(Resource):
         asked = paging.read_page(request, str)
         apps = await self._store.apps.page(after=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, apps, lambda app: app.id)
-        return wire.answer([app_view(app) for app in apps], headers=headers)
+        return bodies.answer([app_view(app) for app in apps], headers=headers)
 
     @Route(
         "POST", APPS, summary="Make an app.",
@@ -141,7 +141,7 @@ class AppsResource(Resource):
         body=AppBody, answers={HTTPStatus.CREATED: AppView}, problems=(HTTPStatus.CONFLICT,),
     )  # fmt: skip
     async def create_app(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        body = wire.read(await request.body(), AppBody)
+        body = bodies.read(await request.body(), AppBody)
         check_app(body.name, body.bundle_id)
         now = self._clock.now_ns()
         app = App(
@@ -154,14 +154,14 @@ class AppsResource(Resource):
         )
         await self._store.apps.add(app)
         note_change(None, app_view(app))
-        return wire.answer(app_view(app), HTTPStatus.CREATED)
+        return bodies.answer(app_view(app), HTTPStatus.CREATED)
 
     @Route(
         "GET", APP, summary="Show an app.",
         who=VIEW_APP, answers={HTTPStatus.OK: AppView}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
     async def get_app(self, app_id: FromPath[str]) -> Response[bytes]:
-        return wire.answer(app_view(await app_of(self._store, app_id)))
+        return bodies.answer(app_view(await app_of(self._store, app_id)))
 
     @Route(
         "PUT", APP,
@@ -171,7 +171,7 @@ class AppsResource(Resource):
         problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     )  # fmt: skip
     async def update_app(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
-        body = wire.read(await request.body(), AppBody)
+        body = bodies.read(await request.body(), AppBody)
         check_app(body.name, body.bundle_id)
         renames, app = caller_of(request).is_admin, await app_of(self._store, app_id)
         if not renames and name_key(body.name) != name_key(app.name):  # it decides whose devices the app's jobs reach
@@ -185,7 +185,7 @@ class AppsResource(Resource):
         if changed is None:
             raise NotFound("there is no app with this id", field="appId", value=app_id)
         note_change(app_view(app), app_view(changed))
-        return wire.answer(app_view(changed))
+        return bodies.answer(app_view(changed))
 
     @Route(
         "DELETE", APP,
@@ -200,7 +200,7 @@ class AppsResource(Resource):
         app = await app_of(self._store, app_id)
         gone = await self._removal.remove(app)
         note_change(app_view(app), None)
-        return wire.empty() if gone else wire.answer(app_view(app), HTTPStatus.ACCEPTED)
+        return bodies.empty() if gone else bodies.answer(app_view(app), HTTPStatus.ACCEPTED)
 
 
 class SigningSecretView(Struct, frozen=True):
@@ -225,4 +225,4 @@ class SigningSecretsResource(Resource):
     async def issue_signing_secret(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         issued = await self._signing.issue(namespace_of(request))
         view = SigningSecretView(issued.namespace, issued.version, issued.secret, format_instant(issued.alone_from))
-        return wire.answer(view, HTTPStatus.CREATED)
+        return bodies.answer(view, HTTPStatus.CREATED)

@@ -10,13 +10,13 @@ from litestar.params import FromPath
 from msgspec import Meta, Struct
 
 from services.api.accounts.users import AllowedApps, Roles, read_apps
-from services.api.http import paging, wire
+from services.api.http import bodies, paging
 from services.api.http.acts import note_change, note_name
+from services.api.http.bodies import Timestamp
 from services.api.http.errors import fresh_id
 from services.api.http.identity import caller_of
 from services.api.http.rights import ADMIN
 from services.api.http.routes import Resource, Route
-from services.api.http.wire import Timestamp
 from shared.accounts.rules.apps import Role, read_roles
 from shared.accounts.rules.callers import (
     LARGEST_MESSAGE_RATE,
@@ -46,7 +46,7 @@ TOKEN = "/tokens/{token_id:str}"
 ExpiresAt = Annotated[Timestamp | None, Meta(description="When it ends by itself; by default never.")]
 
 
-class TokenBody(wire.Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TokenBody(bodies.Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A token to be made."""
 
     name: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 255, "examples": ["billing"]})] = ""
@@ -70,7 +70,7 @@ class TokenBody(wire.Body, frozen=True, kw_only=True, forbid_unknown_fields=True
     ] = MESSAGES_PER_SECOND
 
 
-class RotationBody(wire.Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RotationBody(bodies.Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a token's secret is replaced. Its expiry stays, unless another one is given."""
 
     overlap_seconds: Annotated[
@@ -122,14 +122,14 @@ class TokensResource(Resource):
         asked = paging.read_page(request, str)
         tokens = await self._store.tokens.page(after=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, tokens, lambda token: token.id)
-        return wire.answer([TokenView(**_fields(token)) for token in tokens], headers=headers)
+        return bodies.answer([TokenView(**_fields(token)) for token in tokens], headers=headers)
 
     @Route(
         "POST", "/tokens", summary="Make a token; the answer holds its secret, for this one time.",
         act="token.create", who=ADMIN, body=TokenBody, answers={HTTPStatus.CREATED: IssuedToken},
     )  # fmt: skip
     async def create_token(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        body = wire.read(await request.body(), TokenBody)
+        body = bodies.read(await request.body(), TokenBody)
         check_token_name(body.name)
         if body.namespace:
             check_token_namespace(body.namespace)
@@ -150,7 +150,7 @@ class TokensResource(Resource):
         )
         await self._store.tokens.add(token)
         note_change(None, TokenView(**_fields(token)))
-        return wire.answer(IssuedToken(**_fields(token), token=secret), HTTPStatus.CREATED)
+        return bodies.answer(IssuedToken(**_fields(token), token=secret), HTTPStatus.CREATED)
 
     @Route(
         "POST", TOKEN + "/rotate",
@@ -160,7 +160,7 @@ class TokensResource(Resource):
     )  # fmt: skip
     async def rotate_token(self, request: Request[Any, Any, Any], token_id: FromPath[str]) -> Response[bytes]:
         content = await request.body()
-        body = wire.read(content, RotationBody) if content.strip() else RotationBody()
+        body = bodies.read(content, RotationBody) if content.strip() else RotationBody()
         if not 0 <= body.overlap_seconds <= MOST_OVERLAP_SECONDS:
             rule = f"overlapSeconds is an integer from 0 to {MOST_OVERLAP_SECONDS}"
             raise Invalid(rule, field="overlapSeconds", value=body.overlap_seconds)
@@ -174,7 +174,7 @@ class TokensResource(Resource):
         if rotated is None:
             raise Conflict("another request changed this token; read it and try again", field="tokenId", value=token_id)
         note_change(TokenView(**_fields(token)), TokenView(**_fields(rotated)))
-        return wire.answer(IssuedToken(**_fields(rotated), token=secret))
+        return bodies.answer(IssuedToken(**_fields(rotated), token=secret))
 
     @Route(
         "DELETE", TOKEN,
@@ -185,7 +185,7 @@ class TokensResource(Resource):
         token = await self._require(token_id)
         await self._revocations.revoke_token(token)
         note_change(TokenView(**_fields(token)), None)
-        return wire.empty()
+        return bodies.empty()
 
     async def _require(self, token_id: str) -> Token:
         token = await self._store.tokens.get(read_uuid(token_id, field="tokenId"))

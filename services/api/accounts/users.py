@@ -9,13 +9,13 @@ from litestar import Request, Response
 from litestar.params import FromPath
 from msgspec import Meta, Struct
 
-from services.api.http import paging, wire
+from services.api.http import bodies, paging
 from services.api.http.acts import note_change, note_name
+from services.api.http.bodies import Timestamp
 from services.api.http.errors import fresh_id
 from services.api.http.identity import caller_of, session_of
 from services.api.http.rights import ADMIN, KNOWN
 from services.api.http.routes import Resource, Route
-from services.api.http.wire import Timestamp
 from shared.accounts.rules.apps import Role, fold_email, read_roles
 from shared.accounts.rules.callers import User, WebSession, check_email
 from shared.clock.revocations import RevocationFlow
@@ -58,7 +58,7 @@ class WhoamiResource(Resource):
             roles=dict(caller.roles),
             reasons=self._reasons,
         )
-        return wire.answer(view)
+        return bodies.answer(view)
 
 
 Email = Annotated[str, Meta(extra_json_schema={"format": "email", "minLength": 3, "maxLength": 254})]
@@ -77,7 +77,7 @@ USERS = "/users"
 USER = "/users/{user_id:str}"
 
 
-class UserBody(wire.Body, frozen=True, kw_only=True):
+class UserBody(bodies.Body, frozen=True, kw_only=True):
     """A user to be made or changed."""
 
     email: Email = ""
@@ -132,7 +132,7 @@ class UsersResource(Resource):
         asked = paging.read_page(request, str)
         users = await self._store.users.page(after=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, users, lambda user: user.id)
-        return wire.answer([user_view(user) for user in users], headers=headers)
+        return bodies.answer([user_view(user) for user in users], headers=headers)
 
     @Route(
         "POST", USERS, summary="Make a user.",
@@ -140,7 +140,7 @@ class UsersResource(Resource):
         body=UserBody, answers={HTTPStatus.CREATED: UserView}, problems=(HTTPStatus.CONFLICT,),
     )  # fmt: skip
     async def create_user(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        body = wire.read(await request.body(), UserBody)
+        body = bodies.read(await request.body(), UserBody)
         check_email(body.email)
         now = self._clock.now_ns()
         user = User(
@@ -155,7 +155,7 @@ class UsersResource(Resource):
         )
         await self._store.users.add(user)
         note_change(None, user_view(user))
-        return wire.answer(user_view(user), HTTPStatus.CREATED)
+        return bodies.answer(user_view(user), HTTPStatus.CREATED)
 
     @Route(
         "GET", USER, summary="Show a user.",
@@ -163,7 +163,7 @@ class UsersResource(Resource):
     )  # fmt: skip
     async def get_user(self, user_id: FromPath[str]) -> Response[bytes]:
         user = await self._store.users.get(read_uuid(user_id, field="userId"))
-        return wire.answer(user_view(_require_user(user, user_id)))
+        return bodies.answer(user_view(_require_user(user, user_id)))
 
     @Route(
         "PUT", USER, summary="Change what a user may do. The body holds a valid email, which is otherwise ignored.",
@@ -171,7 +171,7 @@ class UsersResource(Resource):
         body=UserBody, answers={HTTPStatus.OK: UserView}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
     async def update_user(self, request: Request[Any, Any, Any], user_id: FromPath[str]) -> Response[bytes]:
-        body = wire.read(await request.body(), UserBody)
+        body = bodies.read(await request.body(), UserBody)
         check_email(body.email)
         earlier = _require_user(await self._store.users.get(read_uuid(user_id, field="userId")), user_id)
         user = await self._store.users.update(
@@ -183,7 +183,7 @@ class UsersResource(Resource):
         )
         changed = user_view(_require_user(user, user_id))
         note_change(user_view(earlier), changed)
-        return wire.answer(changed)
+        return bodies.answer(changed)
 
     @Route(
         "DELETE", USER, summary="Delete a user and pause all that they have scheduled.",
@@ -200,7 +200,7 @@ class UsersResource(Resource):
             raise Conflict(reason, field="userId", value=user_id)
         await self._revocations.delete_user(user)
         note_change(user_view(user), None)
-        return wire.empty()
+        return bodies.empty()
 
 
 def _allowed_apps(body: UserBody) -> tuple[str, ...] | None:
@@ -244,7 +244,7 @@ class SessionsResource(Resource):
     async def list_sessions(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         found = await self._sessions.find_of(caller_of(request).namespace, limit=_MOST)
         now, own = self._clock.now(), session_of(request)
-        return wire.answer([_view(each, own) for each in found if not each.is_over(now)])
+        return bodies.answer([_view(each, own) for each in found if not each.is_over(now)])
 
     @Route(
         "DELETE", "/sessions/{session_id:str}", summary="Sign a browser of the caller's out.",
@@ -254,7 +254,7 @@ class SessionsResource(Resource):
     async def end_session(self, request: Request[Any, Any, Any], session_id: FromPath[str]) -> Response[None]:
         if not await self._sessions.remove(session_id, caller_of(request).namespace):
             raise NotFound("you have no session with this id", field="sessionId", value=session_id)
-        return wire.empty()
+        return bodies.empty()
 
 
 def _view(session: WebSession, own: str) -> SessionView:

@@ -14,15 +14,17 @@ import msgspec
 from litestar import Request, Response
 from msgspec import Struct
 
+from carillon.wire.clock import BulkResult
 from services.api.accounts.apps import CALLERS_NAMESPACE, own_namespace
-from services.api.clock import schedule_bodies
-from services.api.clock.schedule_bodies import ScheduleBody
-from services.api.clock.schedules import KEY, SCHEDULES, ScheduleLimits, sameness
+from services.api.clock import definitions
+from services.api.clock.definitions import LIMITS, Body
+from services.api.clock.limits import ScheduleLimits
+from services.api.clock.schedules import KEY, SCHEDULES, sameness
+from services.api.http.bodies import NDJSON, check_size, decode_body, item_error, read_items, status_of, without_frames
 from services.api.http.identity import caller_of
 from services.api.http.paging import idempotency_of
 from services.api.http.rights import KNOWN
 from services.api.http.routes import JSON, Resource, Route
-from services.api.http.wire import NDJSON, ItemError, check_size, decode_body, read_items, status_of, without_frames
 from shared.accounts.rules.callers import Caller
 from shared.clock.rules.callbacks import Targets
 from shared.clock.schedules import Accepted, ScheduleFlow, Wanted
@@ -48,15 +50,6 @@ class _KeyedItem(Struct, frozen=True):
 _key_decoder = msgspec.json.Decoder(_KeyedItem)
 
 
-class BulkItemView(Struct, frozen=True, kw_only=True):
-    """The result of one item: `status` is the answer that it would have got on its own."""
-
-    index: int
-    key: str | None
-    status: int
-    error: ItemError | None = None
-
-
 class BulkResource(Resource):
     def __init__(self, store: Store, flow: ScheduleFlow, targets: Targets, limits: ScheduleLimits) -> None:
         self._store = store
@@ -68,8 +61,8 @@ class BulkResource(Resource):
         "POST", SCHEDULES + "/bulk",
         summary="Make up to 10,000 schedules, given as an array or a line each (application/x-ndjson).",
         act="schedule.create-many", who=KNOWN,
-        body=list[ScheduleBody], body_media=(JSON, NDJSON), max_body_bytes=BODY_BYTES,
-        answers={HTTPStatus.OK: list[BulkItemView]}, parameters=(KEY, CALLERS_NAMESPACE),
+        body=list[Body], body_media=(JSON, NDJSON), max_body_bytes=BODY_BYTES,
+        limits=LIMITS, answers={HTTPStatus.OK: list[BulkResult]}, parameters=(KEY, CALLERS_NAMESPACE),
     )  # fmt: skip
     async def create_schedules(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         own_namespace(request)
@@ -85,7 +78,7 @@ class BulkResource(Resource):
             answers = await self._answers_once(items, maker, used)
         return body.answer(answers)
 
-    async def _answers_once(self, items: Sequence[bytes], maker: Caller, used: Idempotency) -> list[BulkItemView]:
+    async def _answers_once(self, items: Sequence[bytes], maker: Caller, used: Idempotency) -> list[BulkResult]:
         """As `_answers`, but items that an earlier request with the key has made are not made again."""
         first = await self._store.idempotency.claim(used)
         answers = [answer async for answer in self._answers(items, maker, _bits(first))]
@@ -100,7 +93,7 @@ class BulkResource(Resource):
                 return
             known = await self._store.idempotency.recall(used)
 
-    async def _answers(self, items: Sequence[bytes], maker: Caller, before: int = 0) -> AsyncIterator[BulkItemView]:
+    async def _answers(self, items: Sequence[bytes], maker: Caller, before: int = 0) -> AsyncIterator[BulkResult]:
         start, turns = 0, Turns()
         while start < len(items):
             read = await self._read_chunk(items[start : start + CHUNK_ITEMS], maker, turns)
@@ -125,7 +118,7 @@ class BulkResource(Resource):
     def _read(self, item: bytes, maker: Caller) -> Wanted | Invalid:
         try:
             check_size(item)
-            key, definition = schedule_bodies.read(item, self._targets)
+            key, definition = definitions.read(item, self._targets)
         except Invalid as error:
             return without_frames(error)
         return Wanted(maker.namespace, key, definition, maker.token_id)
@@ -146,12 +139,12 @@ def _bits(first: FirstUse) -> int:
     return int(first.made or "0", 16)
 
 
-def _view(index: int, read: Wanted | Invalid, item: bytes, answer: Accepted | Refused | None) -> BulkItemView:
+def _view(index: int, read: Wanted | Invalid, item: bytes, answer: Accepted | Refused | None) -> BulkResult:
     key = read.key if isinstance(read, Wanted) else _key_of(item)
     if isinstance(answer, Refused):
-        return BulkItemView(index=index, key=key, status=status_of(answer), error=ItemError.of(answer))
+        return BulkResult(index=index, key=key, status=status_of(answer), error=item_error(answer))
     created = answer is not None and answer.created
-    return BulkItemView(index=index, key=key, status=HTTPStatus.CREATED if created else HTTPStatus.OK)
+    return BulkResult(index=index, key=key, status=HTTPStatus.CREATED if created else HTTPStatus.OK)
 
 
 def _key_of(item: bytes) -> str | None:

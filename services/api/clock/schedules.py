@@ -1,141 +1,71 @@
-"""`/schedules`: the caller's schedules by key, their instants and callbacks, and how many a namespace may have.
+"""`/schedules`: the caller's schedules by key, and the instants that fire next.
 
 A namespace is the caller's own, or one that a role gives access to.
+
+The look ahead goes by the clock's own index. Its window is a minute at first and doubles until it holds enough or
+reaches its end. The index does not contain namespaces: if others have many instants in the window, the look ends at a
+bound and reports how far it came.
 """
 
-import asyncio
 import re
-import time
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
-from cachetools import LRUCache
 from litestar import Request, Response
 from litestar.params import FromPath
-from msgspec import Struct
 
-from services.api.accounts.apps import CALLERS_NAMESPACE, NAMESPACE, namespace_of, own_namespace
-from services.api.clock import schedule_bodies as schedule_body
-from services.api.clock.schedule_bodies import (
+from carillon.wire.clock import DueInstant, DueInstants, Fired, SchedulePreview
+from services.api.accounts.apps import (
+    CALLERS_NAMESPACE,
+    NAMESPACE,
+    NAMESPACES,
+    namespace_of,
+    namespaces_of,
+    own_namespace,
+)
+from services.api.clock import definitions
+from services.api.clock.definitions import (
+    LIMITS,
     NEXT,
-    FiredView,
-    ScheduleBody,
-    SchedulePreview,
-    ScheduleView,
+    Body,
+    Shown,
     pending_instants,
     planned_instants,
-    schedule_view,
+    show_schedule,
 )
-from services.api.http import paging, wire
+from services.api.clock.limits import ScheduleLimits
+from services.api.http import bodies, paging
 from services.api.http.acts import UNRECORDED
+from services.api.http.bodies import Limits, OneOf, Timestamp
 from services.api.http.identity import caller_of
 from services.api.http.paging import Sameness, idempotency_of
 from services.api.http.rights import KNOWN, OPERATE_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
 from shared.accounts.rules.apps import fold_namespace
 from shared.clock.rules.callbacks import Targets
-from shared.clock.rules.occurrences import OccurrenceKind
-from shared.clock.rules.recurrence import Every
+from shared.clock.rules.occurrences import Occurrence, OccurrenceKind, read_owner
 from shared.clock.rules.schedules import KEY as KEY_RULE
-from shared.clock.rules.schedules import Definition, Schedule, ScheduleState, next_due, read_labels, schedule_id
+from shared.clock.rules.schedules import (
+    Definition,
+    Schedule,
+    ScheduleState,
+    next_due,
+    owners_of,
+    read_labels,
+    read_schedule_owner,
+    schedule_id,
+)
 from shared.clock.schedules import Accepted, Made, ScheduleFlow, Wanted, nothing_ahead
 from shared.console.store_idempotency import FirstUse
-from shared.core.errors import Conflict, Invalid, NotFound, Refused, Unavailable
+from shared.core.errors import Invalid, NotFound, Refused
 from shared.core.ids import Idempotency
 from shared.core.instants import format_instant, read_instant
 from shared.runtime.cached import Coalescer
-from shared.runtime.settings import ApiSettings
 from shared.store import Store
-
-_NAMESPACES = 10_000
-_WAIT_SECONDS = 0.5
-_FRESH_SECONDS = 60.0
-_FULL_SECONDS = 1.0
-# A count that took long is made rarely: counting takes this part of the time at most.
-_COUNTING_SHARE = 0.05
-
-
-class _Count(Struct):
-    """How many schedules of a namespace are unfinished: `counted` then, and `added` here since."""
-
-    counting: "asyncio.Task[None] | None" = None
-    counted: int = 0
-    added: int = 0
-    at: float = float("-inf")
-    took: float = 0.0
-
-
-class ScheduleLimits:
-    """The limits of a namespace's schedules: how many there may be, and how often they may recur.
-
-    They are counted now and then, in the background where that takes long; until the first count is there, nothing is
-    refused. In between a process adds what it takes in itself. So several processes together may exceed the number by
-    what they take in between two counts.
-    """
-
-    def __init__(self, store: Store, settings: ApiSettings) -> None:
-        self._store = store
-        self._pending = settings.pending_schedules
-        self._least_every = settings.least_every_seconds
-        self._counts: LRUCache[str, _Count] = LRUCache(_NAMESPACES)
-
-    async def check(self, wanted: Wanted) -> None:
-        for refusal in (await self.judge([wanted])).values():
-            raise refusal
-
-    async def judge(self, wanted: Sequence[Wanted]) -> dict[str, Refused]:
-        """The refusals by id; all are of one namespace. A schedule that exists does not count anew."""
-        often = {each.id: refusal for each in wanted if (refusal := self._too_often(each)) is not None}
-        others = [each for each in wanted if each.id not in often]
-        return often | (await self._judge_number(others) if others else {})
-
-    def _too_often(self, wanted: Wanted) -> Invalid | None:
-        recurrence = wanted.definition.recurrence
-        if not isinstance(recurrence, Every) or recurrence.seconds >= self._least_every:
-            return None
-        reason = f"every is at least {self._least_every} seconds in this deployment"
-        return Invalid(reason, field="every", value=recurrence.seconds)
-
-    async def _judge_number(self, wanted: Sequence[Wanted]) -> dict[str, Refused]:
-        count = await self._count(wanted[0].namespace, len(wanted))
-        room = max(self._pending - count.counted - count.added, 0)
-        if room >= len(wanted):
-            count.added += len(wanted)
-            return {}
-        there = await self._store.schedules.many([each.id for each in wanted])
-        fresh = list(dict.fromkeys(each.id for each in wanted if each.id not in there))
-        count.added += min(len(fresh), room)
-        reason = f"{self._pending:,} unfinished schedules are all that a namespace may have"
-        return {id: Conflict(reason, field="key") for id in fresh[room:]}
-
-    async def _count(self, namespace: str, more: int) -> _Count:
-        """The count, read again if it is old, or if it is not fresh and there seems to be no room."""
-        count = self._counts[namespace] = self._counts.get(namespace) or _Count()
-        full = count.counted + count.added + more > self._pending
-        fresh = max(_FULL_SECONDS if full else _FRESH_SECONDS, count.took / _COUNTING_SHARE)
-        if count.counting is None and time.monotonic() >= count.at + fresh:
-            count.counting = asyncio.create_task(self._look(namespace, count))
-        if count.counting is not None:
-            await asyncio.wait({count.counting}, timeout=_WAIT_SECONDS)
-        return count
-
-    async def _look(self, namespace: str, count: _Count) -> None:
-        began = time.monotonic()
-        added = count.added
-        try:
-            count.counted = await self._store.schedules.count_pending(namespace)
-            count.added -= added
-        except Unavailable:
-            pass  # what this request stores meets the same store
-        finally:
-            count.at = time.monotonic()
-            count.took = count.at - began
-            count.counting = None
-
 
 SCHEDULES = "/schedules"
 SCHEDULE = "/schedules/{key:str}"
@@ -164,14 +94,25 @@ _FILTERS = (
         repeated=True,
     ),
 )
+DUE_INSTANTS = 50
+_FIRST_WINDOW = timedelta(minutes=1)
+_LAST_WINDOW = timedelta(days=1)
+LOOKED_AT = 5_000
+_MOST_SECONDS = int(_LAST_WINDOW.total_seconds())
+_DUE_LIMITS: Limits = {DueInstant: {"kind": OneOf(tuple(OccurrenceKind))}}
+_WITHIN = Parameter(
+    name="within",
+    description="How many seconds to look ahead at most; by default a day.",
+    schema={"type": "integer", "minimum": 1, "maximum": _MOST_SECONDS, "default": _MOST_SECONDS},
+)
 _SEGMENTS = {
     "key": {"type": "string", "pattern": f"^{KEY_RULE.pattern}$", "description": "The key of the schedule."},
     "timestamp": {"type": "string", "format": "date-time", "description": "The instant, as it was asked for."},
 }
-_MADE = {HTTPStatus.CREATED: ScheduleView, HTTPStatus.OK: ScheduleView}
+_MADE = {HTTPStatus.CREATED: Shown, HTTPStatus.OK: Shown}
 _route = partial(Route, segments=_SEGMENTS)
 _move = partial(
-    _route, "POST", who=OPERATE_NAMESPACE, answers={HTTPStatus.OK: ScheduleView},
+    _route, "POST", who=OPERATE_NAMESPACE, answers={HTTPStatus.OK: Shown},
     problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), parameters=(NAMESPACE,),
 )  # fmt: skip
 
@@ -186,7 +127,7 @@ class SchedulesResource(Resource):
 
     @_route(
         "GET", SCHEDULES, summary="List the schedules of a namespace by key, without their instants.",
-        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: list[ScheduleView]},
+        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: list[Shown]},
         parameters=(*_FILTERS, NAMESPACE), paged=True,
     )  # fmt: skip
     async def list_schedules(self, request: Request[Any, Any, Any]) -> Response[bytes]:
@@ -202,17 +143,27 @@ class SchedulesResource(Resource):
         )
         headers = paging.links(request, asked, schedules, lambda schedule: schedule.key)
         personal = sees_personal_data(request)
-        return wire.answer([schedule_view(schedule, personal=personal) for schedule in schedules], headers=headers)
+        return bodies.answer([show_schedule(schedule, personal=personal) for schedule in schedules], headers=headers)
+
+    @_route(
+        "GET", SCHEDULES + "/due", summary=f"Tell what of a namespace fires next: at most {DUE_INSTANTS} instants.",
+        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: DueInstants[Timestamp]}, parameters=(NAMESPACES, _WITHIN),
+        limits=_DUE_LIMITS,
+    )  # fmt: skip
+    async def list_due_instants(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        rule = f"within is an integer from 1 to {_MOST_SECONDS} (seconds)"
+        within = paging.read_integer(request, _WITHIN.name, most=_MOST_SECONDS, default=_MOST_SECONDS, rule=rule)
+        return bodies.answer(await self._look_ahead(namespaces_of(request), timedelta(seconds=within)))
 
     @_route(
         "POST", SCHEDULES, summary="Make a schedule; what is there already with the same content stays as it is.",
         act="schedule.create", who=KNOWN,
-        body=ScheduleBody, answers=_MADE, problems=(HTTPStatus.CONFLICT,), parameters=(KEY, CALLERS_NAMESPACE),
+        body=Body, limits=LIMITS, answers=_MADE, problems=(HTTPStatus.CONFLICT,), parameters=(KEY, CALLERS_NAMESPACE),
     )  # fmt: skip
     async def create_schedule(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         namespace = own_namespace(request)
         content = await request.body()
-        key, definition = schedule_body.read(content, self._targets)
+        key, definition = definitions.read(content, self._targets)
         wanted = Wanted(namespace, key, definition, caller_of(request).token_id)
         await self._limits.check(wanted)
         used = idempotency_of(request, sameness(request, content))
@@ -230,18 +181,18 @@ class SchedulesResource(Resource):
 
     @_route(
         "POST", SCHEDULES + "/preview", summary="Tell the next instants of a schedule that is not made.",
-        act=UNRECORDED, who=KNOWN, body=ScheduleBody, answers={HTTPStatus.OK: SchedulePreview},
+        act=UNRECORDED, who=KNOWN, body=Body, limits=LIMITS, answers={HTTPStatus.OK: SchedulePreview[Timestamp]},
     )  # fmt: skip
     async def preview_schedule(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        key, definition = schedule_body.read_preview(await request.body(), self._targets)
+        key, definition = definitions.read_preview(await request.body(), self._targets)
         instants = planned_instants(definition, key, await self._flow.now())
         if not instants:
             raise nothing_ahead(definition)
-        return wire.answer(SchedulePreview([format_instant(instant) for instant in instants]))
+        return bodies.answer(SchedulePreview(tuple(format_instant(instant) for instant in instants)))
 
     @_route(
         "GET", SCHEDULE, summary="Show a schedule, its next instants and its last outcomes.",
-        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: ScheduleView}, problems=(HTTPStatus.NOT_FOUND,),
+        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: Shown}, problems=(HTTPStatus.NOT_FOUND,),
         parameters=(NAMESPACE,),
     )  # fmt: skip
     async def get_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
@@ -250,17 +201,17 @@ class SchedulesResource(Resource):
         ahead, personal = await self._find_pending(schedule, now), sees_personal_data(request)
         outcomes = await self._store.outcomes.latest(schedule.owner, OUTCOMES)
         again = await self._store.occurrences.find_next_try(schedule.owner, schedule.generation, now=now)
-        view = schedule_view(schedule, ahead=ahead, outcomes=outcomes, next_try=again, personal=personal)
-        return wire.answer(view)
+        view = show_schedule(schedule, ahead=ahead, outcomes=outcomes, next_try=again, personal=personal)
+        return bodies.answer(view)
 
     @_route(
         "PUT", SCHEDULE,
         summary="Make a schedule, or replace all that is pending of it; the same content changes nothing.",
-        act="schedule.replace", who=KNOWN, body=ScheduleBody, answers=_MADE, parameters=(CALLERS_NAMESPACE,),
+        act="schedule.replace", who=KNOWN, body=Body, limits=LIMITS, answers=_MADE, parameters=(CALLERS_NAMESPACE,),
     )  # fmt: skip
     async def replace_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         namespace = own_namespace(request)
-        _, definition = schedule_body.read(await request.body(), self._targets, key=key)
+        _, definition = definitions.read(await request.body(), self._targets, key=key)
         wanted = Wanted(namespace, key, definition, caller_of(request).token_id)
         await self._limits.check(wanted)
         return await self._answer_accepted(await self._flow.put(wanted))
@@ -274,7 +225,7 @@ class SchedulesResource(Resource):
     async def delete_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[None]:
         if not await self._flow.remove(id_of(request, key)):
             raise not_found(key)
-        return wire.empty()
+        return bodies.empty()
 
     @_route(
         "DELETE", SCHEDULE + "/occurrences/{timestamp:str}", summary="Take one pending instant out of a list.",
@@ -287,13 +238,13 @@ class SchedulesResource(Resource):
         instant = read_instant(timestamp, field="timestamp")
         if not await self._flow.cancel(id_of(request, key), instant):
             raise NotFound("nothing is pending at this instant under this key", field="timestamp", value=timestamp)
-        return wire.empty()
+        return bodies.empty()
 
     @_move(
         SCHEDULE + "/pause", act="schedule.pause", summary="Hold a schedule: nothing of it fires until it is resumed."
     )
     async def pause_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
-        return wire.answer(schedule_view(require(await self._flow.pause(id_of(request, key)), key)))
+        return bodies.answer(show_schedule(require(await self._flow.pause(id_of(request, key)), key)))
 
     @_move(
         SCHEDULE + "/resume",
@@ -306,12 +257,12 @@ class SchedulesResource(Resource):
         if namespace != caller.namespace or caller.token_id:
             # What was paused with its caller's rights would be paused once more otherwise.
             await self._store.revocations.spare(namespace, id, token_id=caller.token_id)
-        return wire.answer(schedule_view(require(await self._flow.resume(id), key)))
+        return bodies.answer(show_schedule(require(await self._flow.resume(id), key)))
 
     @_route(
         "POST", SCHEDULE + "/fire", summary="Have a schedule's callback done once, now.",
         act="schedule.fire", who=OPERATE_NAMESPACE,
-        answers={HTTPStatus.ACCEPTED: FiredView}, problems=(HTTPStatus.NOT_FOUND,),
+        answers={HTTPStatus.ACCEPTED: Fired[Timestamp]}, problems=(HTTPStatus.NOT_FOUND,),
         parameters=(KEY, NAMESPACE),
     )  # fmt: skip
     async def fire_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
@@ -322,7 +273,7 @@ class SchedulesResource(Resource):
         asked = await self._flow.fire(id, at=first.at, generation=first.made)
         if asked is None:
             raise not_found(key)
-        return wire.answer(FiredView(asked.message_id, format_instant(asked.due)), HTTPStatus.ACCEPTED)
+        return bodies.answer(Fired(asked.message_id, format_instant(asked.due)), HTTPStatus.ACCEPTED)
 
     async def _first_firing(self, used: Idempotency, schedule: Schedule) -> FirstUse:
         """Use the key: the time of the first request with it, and the generation that it fired."""
@@ -349,7 +300,7 @@ class SchedulesResource(Resource):
         else:
             ahead = await self._find_pending(schedule, await self._flow.now())
         status = HTTPStatus.CREATED if answer.created else HTTPStatus.OK
-        return wire.answer(schedule_view(schedule, ahead=ahead, skipped=answer.skipped), status)
+        return bodies.answer(show_schedule(schedule, ahead=ahead, skipped=answer.skipped), status)
 
     async def _find_pending(self, schedule: Schedule, now: datetime) -> list[datetime]:
         is_list = schedule.definition.recurrence is None
@@ -358,6 +309,29 @@ class SchedulesResource(Resource):
             schedule.owner, NEXT, generation=schedule.generation, kind=kind, after=after
         )
         return pending_instants(schedule, found, now)
+
+    async def _look_ahead(self, namespace: str, within: timedelta) -> DueInstants[str]:
+        """At most `DUE_INSTANTS` instants that are due within `within`, of this namespace, or of all if it is `""`."""
+        now, window = await self._flow.now(), min(_FIRST_WINDOW, within)
+        while True:
+            found = await self._find_due(namespace, now + window)
+            reached = await self._store.occurrences.find_nth_visible(LOOKED_AT, before=now + window)
+            if reached is not None or len(found) >= DUE_INSTANTS or window >= within:
+                until = found[-1].visible_at if len(found) >= DUE_INSTANTS else reached or now + window
+                instants = await self._show_due(found)
+                return DueInstants(as_of=format_instant(now), until=format_instant(until), instants=instants)
+            window = min(2 * window, within)
+
+    async def _find_due(self, namespace: str, before: datetime) -> list[Occurrence]:
+        group = owners_of(namespace)
+        return await self._store.occurrences.find_due(group, before=before, look_at=LOOKED_AT, limit=DUE_INSTANTS)
+
+    async def _show_due(self, found: Sequence[Occurrence]) -> tuple[DueInstant[str], ...]:
+        """Leave out instants whose schedule was replaced, deleted or paused."""
+        ids = {occurrence.id: read_owner(occurrence.owner).id for occurrence in found}
+        active = await self._store.schedules.find_active(list(set(ids.values())))
+        is_left = {each.id for each in found if active.get(ids[each.id]) == each.generation}
+        return tuple(_due_instant(each) for each in found if each.id in is_left or each.kind is OccurrenceKind.ASKED)
 
 
 def id_of(request: Request[Any, Any, Any], key: str) -> str:
@@ -384,3 +358,15 @@ def sameness(request: Request[Any, Any, Any], content: bytes) -> Sameness:
     """The things that must be the same in a repeated request: route, namespace where it is another's, and body."""
     own, named = caller_of(request).namespace, fold_namespace(paging.first(request, NAMESPACE.name))
     return f"{request.method} {request.url.path}", "" if named == own else named, content
+
+
+def _due_instant(occurrence: Occurrence) -> DueInstant[str]:
+    namespace, key = read_schedule_owner(occurrence.owner)
+    return DueInstant(
+        namespace=namespace,
+        key=key,
+        due=format_instant(occurrence.due),
+        at=format_instant(occurrence.fires_at),
+        attempts=occurrence.attempts,
+        kind=occurrence.kind,
+    )

@@ -9,10 +9,10 @@ from litestar import Request, Response
 from litestar.params import FromPath
 from msgspec import Struct
 
-from services.api.http import paging, wire
+from services.api.http import bodies, paging
+from services.api.http.bodies import Timestamp
 from services.api.http.rights import ADMIN, OWN_APP
 from services.api.http.routes import Parameter, Resource, Route
-from services.api.http.wire import Timestamp
 from shared.accounts.rules.apps import fold_namespace
 from shared.console.rules.audit import ActOutcome, AuditRecord
 from shared.core.ids import read_uuid
@@ -116,4 +116,4 @@ class AuditResource(Resource):
         wanted = {name: fold_namespace(paging.first(request, name)) for name in ("act", "on", "by")}
         found = await self._store.audit.page(**wanted, app_id=app_id, before=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, found, lambda record: record.id)
-        return wire.answer([audit_view(record, now) for record in found], headers=headers)
+        return bodies.answer([audit_view(record, now) for record in found], headers=headers)

@@ -15,14 +15,14 @@ from litestar.params import FromPath
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
-from services.api.http import paging, wire
+from services.api.http import bodies, paging
 from services.api.http.acts import current_record, note_change
+from services.api.http.bodies import Timestamp, decode_body, hide
 from services.api.http.errors import fresh_id
 from services.api.http.identity import caller_of
 from services.api.http.paging import idempotency_of, is_dry_run
 from services.api.http.rights import KNOWN
 from services.api.http.routes import DRY_RUN, Parameter, Resource, Route
-from services.api.http.wire import Timestamp, decode_body, hide
 from shared.accounts.rules.apps import EVERYWHERE, Role, read_namespace
 from shared.accounts.rules.callers import Caller
 from shared.clock.rules.schedules import ScheduleState
@@ -240,7 +240,7 @@ class BulkActionsResource(Resource):
         headers = paging.links(request, asked, found, lambda action: action.id)
         shown = [action for action in found if _is_shown(caller, action)]
         views = [bulk_action_view(action, personal=_sees_all(caller, action)) for action in shown]
-        return wire.answer(views, headers=headers)
+        return bodies.answer(views, headers=headers)
 
     @_route(
         "POST", BULK_ACTIONS, summary="Do something to all that a filter matches; workers do it, page by page.",
@@ -253,16 +253,16 @@ class BulkActionsResource(Resource):
         body = decode_body(content, body_decoder)
         filter = _read_filter(body, caller)
         if is_dry_run(request):
-            return wire.answer(await self._preview(body.act, filter))
+            return bodies.answer(await self._preview(body.act, filter))
         used = idempotency_of(request, ("POST " + BULK_ACTIONS, "", content))
         if used is not None and (earlier := await self._find_earlier(used)):
-            return wire.answer(bulk_action_view(earlier), HTTPStatus.ACCEPTED)
+            return bodies.answer(bulk_action_view(earlier), HTTPStatus.ACCEPTED)
         reason = _read_reason(body)
         action = await self._drafts.draft(body.act, filter, caller, reason=reason, at_most=body.at_most)
         if used is not None:
             claimed = await self._store.idempotency.claim(used, made=action.id)
             action = replace(action, id=claimed.made)
-        return wire.answer(bulk_action_view(await self._drafts.start(action)), HTTPStatus.ACCEPTED)
+        return bodies.answer(bulk_action_view(await self._drafts.start(action)), HTTPStatus.ACCEPTED)
 
     @_route(
         "GET", BULK_ACTION, summary="Show a bulk action and how far it is.",
@@ -271,7 +271,7 @@ class BulkActionsResource(Resource):
     async def get_bulk_action(self, request: Request[Any, Any, Any], action_id: FromPath[str]) -> Response[bytes]:
         caller = caller_of(request)
         action = await self._find(caller, action_id)
-        return wire.answer(bulk_action_view(action, personal=_sees_all(caller, action)))
+        return bodies.answer(bulk_action_view(action, personal=_sees_all(caller, action)))
 
     @_route(
         "POST", BULK_ACTION + "/cancel", summary="Leave what is not done yet; what is done stays done.",
@@ -286,7 +286,7 @@ class BulkActionsResource(Resource):
         cancelled = await self._flow.cancel(action.id, by=caller.name)
         if cancelled is None:
             raise Conflict("this action is over", field="state", value=action.state.value)
-        return wire.answer(bulk_action_view(cancelled))
+        return bodies.answer(bulk_action_view(cancelled))
 
     async def _preview(self, act: BulkAct, filter: BulkFilter) -> BulkFiguresView:
         matched = await self._flow.count(act, filter)

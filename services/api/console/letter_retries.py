@@ -12,12 +12,12 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from services.api.accounts.apps import NAMESPACE, namespace_of
 from services.api.clock.dead_letters import LETTERS
 from services.api.console.bulk_actions import BULK_ACTIONS, BulkDrafts
-from services.api.http import wire
+from services.api.http import bodies
 from services.api.http.acts import reason_of
+from services.api.http.bodies import decode_body
 from services.api.http.identity import caller_of
 from services.api.http.rights import OPERATE_NAMESPACE
 from services.api.http.routes import Resource, Route
-from services.api.http.wire import decode_body
 from shared.accounts.rules.callers import Caller
 from shared.clock.rules.occurrences import place_of
 from shared.clock.schedules import ScheduleFlow
@@ -69,10 +69,10 @@ class LetterRetriesResource(Resource):
         wanted = decode_body(content, _filter_decoder) if content.strip() else RetryFilter()
         filter = BulkFilter(namespace=namespace, key="" if wanted.key is UNSET else wanted.key)
         if await self._count_some(filter) <= RETRIED_AT_ONCE:
-            return wire.answer(RetriedView(await self._retry_now(filter)))
+            return bodies.answer(RetriedView(await self._retry_now(filter)))
         action = await self._retry_later(filter, caller_of(request), reason_of(request))
         headers = {"location": f"{BULK_ACTIONS}/{action.id}"}
-        return wire.answer(RetryingView(action.matched, action.id), HTTPStatus.ACCEPTED, headers)
+        return bodies.answer(RetryingView(action.matched, action.id), HTTPStatus.ACCEPTED, headers)
 
     async def _count_some(self, filter: BulkFilter) -> int:
         now, most = await self._flow.now(), RETRIED_AT_ONCE + 1

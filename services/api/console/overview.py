@@ -12,11 +12,11 @@ from litestar import Request, Response
 from msgspec import UNSET, Struct, UnsetType
 
 from services.api.console.processes import MinuteView, ProcessView, QueueView, minute_view, process_view, queue_view
-from services.api.http import paging, wire
+from services.api.http import bodies, paging
+from services.api.http.bodies import Timestamp
 from services.api.http.identity import caller_of
 from services.api.http.rights import KNOWN
 from services.api.http.routes import Parameter, Resource, Route
-from services.api.http.wire import Timestamp
 from services.api.jobs.job_lists import APPS_AT_ONCE, JobSelection, read_jobs, show_jobs, view_jobs
 from services.api.jobs.job_view import JobState, JobView
 from shared.accounts.rules.callers import Caller
@@ -125,7 +125,7 @@ class OverviewResource(Resource):
             running=show_jobs(seen.running, caller),
             waiting=show_jobs(seen.waiting, caller),
         )
-        return wire.answer(_view(overview, jobs, whole=whole))
+        return bodies.answer(_view(overview, jobs, whole=whole))
 
     async def _read_jobs(self, app_ids: _AppIds) -> _SeenJobs:
         states = (JobState.PAUSED, JobState.RUNNING)
@@ -223,7 +223,7 @@ class NamespacesResource(Resource):
             names = await self._store.namespaces.page(after=after, limit=limit)
         headers = paging.links(request, asked, names, str)
         views = await asyncio.gather(*map(self._count, names)) if counts else map(NamespaceView, names)
-        return wire.answer([*views], headers=headers)
+        return bodies.answer([*views], headers=headers)
 
     async def _count(self, namespace: str) -> NamespaceView:
         return NamespaceView(

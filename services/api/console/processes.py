@@ -8,10 +8,10 @@ from typing import Any
 from litestar import Request, Response
 from msgspec import Struct
 
-from services.api.http import paging, wire
+from services.api.http import bodies, paging
+from services.api.http.bodies import Timestamp
 from services.api.http.rights import ADMIN, VIEW_ALL
 from services.api.http.routes import Parameter, Resource, Route
-from services.api.http.wire import Timestamp
 from shared.console.rules.processes import MOST, MinuteCounts, ProcessState, QueueState, RunningProcess
 from shared.core.instants import format_instant
 from shared.runtime.cached import Cached
@@ -146,13 +146,13 @@ class ProcessesResource(Resource):
     )  # fmt: skip
     async def list_processes(self) -> Response[bytes]:
         now = await self._time.now()
-        return wire.answer([process_view(process, now) for process in await self._store.processes.list()])
+        return bodies.answer([process_view(process, now) for process in await self._store.processes.list()])
 
     @Route(
         "GET", "/queues", summary="List the queues of tasks.", who=VIEW_ALL, answers={HTTPStatus.OK: list[QueueView]}
     )
     async def list_queues(self) -> Response[bytes]:
-        return wire.answer([queue_view(queue) for queue in await self._queues.get()])
+        return bodies.answer([queue_view(queue) for queue in await self._queues.get()])
 
     @Route(
         "GET", "/minutes", summary="List what was done, minute by minute, the oldest first.",
@@ -162,7 +162,7 @@ class ProcessesResource(Resource):
         rule = f"an integer from 1 to {MOST}"
         asked = paging.read_integer(request, _MINUTES.name, most=MOST, default=_DEFAULT_MINUTES, rule=rule)
         since = await self._time.now() - timedelta(minutes=asked - 1)
-        return wire.answer([minute_view(minute) for minute in await self._store.minutes.since(since)])
+        return bodies.answer([minute_view(minute) for minute in await self._store.minutes.since(since)])
 
 
 class SettingView(Struct, frozen=True, kw_only=True):
@@ -185,7 +185,7 @@ class SettingsResource(Resource):
         who=ADMIN, answers={HTTPStatus.OK: list[SettingView]},
     )  # fmt: skip
     async def list_settings(self) -> Response[bytes]:
-        return wire.answer(
+        return bodies.answer(
             [
                 SettingView(**{name: getattr(each, name) for name in SettingView.__struct_fields__})
                 for each in list_settings(self._settings)

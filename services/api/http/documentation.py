@@ -17,12 +17,12 @@ from litestar import Request, Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 
+from services.api.http.bodies import JSON
 from services.api.http.openapi import TITLE, document
 from services.api.http.pages.html import ROOT
 from services.api.http.paging import public_path
 from services.api.http.rights import EVERYBODY
 from services.api.http.routes import Resource, Route
-from services.api.http.wire import JSON
 from shared.core.errors import NotFound
 
 POLICY = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from litestar import Response
 from msgspec import Struct
 
-from services.api.http import wire
+from services.api.http import bodies
 from services.api.http.identity import PATIENCE_SECONDS
 from services.api.http.rights import EVERYBODY
 from services.api.http.routes import Resource, Route
@@ -52,4 +52,4 @@ class HealthResource(Resource):
     async def check_health(self) -> Response[bytes]:
         healthy = await self._healthy.get()
         status = HTTPStatus.OK if healthy else HTTPStatus.INTERNAL_SERVER_ERROR
-        return wire.answer(Health(healthy), status, headers={"MARATHON-VERSION": MARATHON_VERSION})
+        return bodies.answer(Health(healthy), status, headers={"MARATHON-VERSION": MARATHON_VERSION})

@@ -1,15 +1,16 @@
 """The OpenAPI 3.1 document, made from the routes themselves and from what msgspec says of their types."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from http import HTTPStatus
 from inspect import cleandoc
 from typing import Any, get_args
 
 import msgspec
 from litestar.handlers import HTTPRouteHandler
+from msgspec import Struct
 
-from services.api.http import wire
+from services.api.http import bodies
 from services.api.http.errors import PROBLEM, Problem
 from services.api.http.identity import EMAIL_HEADER
 from services.api.http.rights import EVERYBODY, KNOWN, May, Of, OnBus, Who
@@ -20,18 +21,28 @@ _RULES_AGAINST_UNSET = {"minLength", "minProperties", "pattern"}
 _TEMPLATE = "#/components/schemas/{name}"
 _WIDTHS = {"integer": "int64", "number": "double"}
 _NULL = {"type": "null"}
+_PARAMETERS = re.compile(r"(?<=[A-Za-z])[\[_].*")
 
 
 class Schemas:
-    """The schemas of these types. `named` has those that others refer to, by their names in the document."""
+    """The schemas of these types. `named` has those that others refer to, by their names in the document. Types of
+    `carillon.wire` have `limits`, and the API refuses unknown fields of those that are `read`."""
 
-    def __init__(self, kinds: Iterable[Any]) -> None:
+    def __init__(self, kinds: Iterable[Any], limits: bodies.Limits, read: Sequence[Any]) -> None:
         kinds = list(kinds)
         _, found = msgspec.json.schema_components(kinds, ref_template=_TEMPLATE)
         for body in {body for kind in kinds for body in _bodies(kind)}:
             found[body.__name__] |= _body_fields(found[body.__name__]["properties"])
+        for name in msgspec.json.schema_components(read, ref_template=_TEMPLATE)[1]:
+            found[name]["additionalProperties"] = False
+        ruled = {_public(kind.__name__): (kind, fields) for kind, fields in limits.items()}
         self.named: Json = {}
         for name, schema in found.items():
+            kind, fields = ruled.get(_public(name), (Struct, {}))
+            for field, rule in fields.items():
+                _add_limit(schema["properties"][field], rule)
+            if kind.__struct_config__.omit_defaults and "additionalProperties" not in schema:
+                schema["properties"] = {field: _never_null(each) for field, each in schema["properties"].items()}
             self._name(_public(name), self.complete({**schema, "title": ""}))
 
     def of(self, *kinds: Any) -> Json:
@@ -84,8 +95,25 @@ class Schemas:
 
 
 def _public(name: str) -> str:
-    """The name in the document, or the reference with it."""
-    return name.removesuffix("View")
+    """The name in the document, or the reference with it: without the parameters of a generic type."""
+    return _PARAMETERS.sub("", name).replace("/Stored", "/").removeprefix("Stored").removesuffix("View")
+
+
+def _add_limit(schema: Json, rule: bodies.Between | bodies.OneOf) -> None:
+    for kind in schema.get("anyOf", [schema]):
+        match rule:
+            case bodies.Between(least, most) if kind.get("type") in _WIDTHS:
+                kind.update(minimum=least, maximum=most)
+            case bodies.OneOf(values, _) if kind.get("type") == "string":
+                kind.update(enum=sorted(values))
+            case _:
+                pass
+
+
+def _never_null(schema: Json) -> Json:
+    """The schema of a field that an answer leaves out instead."""
+    kinds = [kind for kind in schema.get("anyOf", ()) if kind != _NULL]
+    return kinds[0] if len(kinds) == 1 else schema
 
 
 def _union(whole: Json) -> Json:
@@ -104,8 +132,8 @@ def _nullable(schema: Json) -> Json:
     return either | {"enum": [*schema["enum"], None]} if "enum" in schema else either
 
 
-def _bodies(kind: Any) -> Iterator[type[wire.Body]]:
-    if isinstance(kind, type) and issubclass(kind, wire.Body):
+def _bodies(kind: Any) -> Iterator[type[bodies.Body]]:
+    if isinstance(kind, type) and issubclass(kind, bodies.Body):
         yield kind
     for part in get_args(kind):
         yield from _bodies(part)
@@ -189,7 +217,9 @@ def document(handlers: Iterable[HTTPRouteHandler], *, public_url: str = "") -> J
     """The document of these routes, whose URLs begin with `public_url`."""
     handlers = list(handlers)
     routes: list[Route] = [handler.opt["route"] for handler in handlers]
-    schemas = Schemas([Problem, *(kind for route in routes for kind in _kinds(route))])
+    kinds = [Problem, *(kind for route in routes for kind in _kinds(route))]
+    limits = {kind: fields for route in routes for kind, fields in (route.limits or {}).items()}
+    schemas = Schemas(kinds, limits, [route.body for route in routes if route.body and route.limits])
     paths: Json = {}
     for handler, route in zip(handlers, routes, strict=True):
         described = paths.setdefault(_PARAMETER.sub(lambda match: f"{{{_camel(match[1])}}}", route.path), {})

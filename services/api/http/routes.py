@@ -3,9 +3,9 @@
 A `Route` decorates the method that answers it, and that method becomes a Litestar handler here and nowhere else. So a
 route without a rule for its callers or without a description cannot exist.
 
-Each method reads its body itself, and not by Litestar's `data`. Marathon's routes do so by `wire`: their keys match in
-any case, `null` is absence, and only the first JSON value counts, which no decoder of Litestar's reads. The strict
-routes do so by decoders of their own (`strict_bodies`): Litestar's errors do not name a field in the words of our
+Each method reads its body itself, and not by Litestar's `data`. Marathon's routes do so by `bodies`: their keys match
+in any case, `null` is absence, and only the first JSON value counts, which no decoder of Litestar's reads. The strict
+routes do so by decoders of their own (`decode_body`): Litestar's errors do not name a field in the words of our
 problems. Besides, an Idempotency-Key belongs to the bytes of a body, so a method needs these anyway, and whether the
 app is there is told before what is wrong with a body.
 """
@@ -22,6 +22,7 @@ from litestar.types import Empty
 from msgspec import Struct
 
 from services.api.http.acts import record_act, remember_request
+from services.api.http.bodies import Limits
 from services.api.http.errors import BadInput
 from services.api.http.identity import Connection
 from services.api.http.paging import DRY_RUN_NAME, contains_dry_run, means_dry_run
@@ -77,7 +78,8 @@ class Route(Struct, frozen=True):
 
     `summary` describes it to callers. `answers` maps a status to the type of its body, to a tuple of types where it
     may have several, and to `None` for an empty one. `body` is the type of the request's body; the method itself reads
-    it, in its own time, and takes it as any of `body_media`.
+    it, in its own time, and takes it as any of `body_media`. `limits` are the
+    bounds and choices of a type of `carillon.wire`.
     A body over `max_body_bytes`, by default the application's limit, is refused; where that depends on the deployment,
     it is a function of the resource. A route that `streams` passes its body on as it comes and never holds it.
     A list that `exports` is also given whole, as text of these media types, where `Accept` names one.
@@ -95,6 +97,7 @@ class Route(Struct, frozen=True):
     act: str | None = None
     problems: tuple[HTTPStatus, ...] = ()
     body: Any = None
+    limits: Limits | None = None
     body_media: tuple[str, ...] = (JSON,)
     body_required: bool = True
     parameters: tuple[Parameter, ...] = ()

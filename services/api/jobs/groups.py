@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from services.api.accounts.apps import APP, app_of
-from services.api.http import wire
+from services.api.http import bodies
 from services.api.http.acts import note_name
 from services.api.http.paging import is_dry_run
 from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
@@ -153,7 +153,7 @@ class GroupsResource(Resource):
         view = _view(group, jobs, totals, devices if steps else {})
         if steps and devices.get(REST):
             view = replace(view, warnings=[describe_rest(devices[REST], steps[-1].rest_values)])
-        return wire.answer(view if personal else redact(view))
+        return bodies.answer(view if personal else redact(view))
 
     async def _read_steps(self, jobs: list[Job]) -> list[Step]:
         """The steps that divided the devices among zones; none until all exist."""
@@ -163,7 +163,7 @@ class GroupsResource(Resource):
 
 def redact(view: GroupView) -> GroupView:
     """The group for a viewer: what went wrong may name a file."""
-    zones = [replace(zone, failure=wire.hide(zone.failure)) for zone in view.zones]
+    zones = [replace(zone, failure=bodies.hide(zone.failure)) for zone in view.zones]
     return replace(view, zones=zones, warnings=[], redacted=True)
 
 

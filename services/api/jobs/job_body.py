@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict, fields
 
-from services.api.http import wire
+from services.api.http import bodies
 from services.api.http.paging import check_metadata
 from shared.accounts.rules.apps import App
 from shared.audience.rules.zones import NEXT_DAY, SKIP, check_strategy
@@ -41,7 +41,7 @@ _HALT = {
 Nanoseconds = Meta(extra_json_schema={"format": "int64"})
 
 
-class PushBody(wire.Body, frozen=True, kw_only=True):
+class PushBody(bodies.Body, frozen=True, kw_only=True):
     """The fields of every job: a push has no others."""
 
     id: Annotated[str, Meta(description="An id of the caller's choice, a UUID.")] = ""
@@ -197,7 +197,7 @@ def read_names(text: str) -> tuple[str, ...]:
 
 def read_id(text: str) -> str | None:
     """The id that the caller chose, if any: Marathon's own client sends the nil UUID for none."""
-    if text in {"", wire.NIL_UUID}:
+    if text in {"", bodies.NIL_UUID}:
         return None
     return read_uuid(text, field="id")
 
@@ -393,12 +393,12 @@ _ANSWERED = frozenset(
 def read_body(content: bytes, *, lenient: bool) -> JobBody:
     """Read a job's body. Unless `lenient`, an unknown field is `Invalid`, and so is one that only jobs with a
     credential have."""
-    raw = wire.first_value(content)
+    raw = bodies.first_value(content)
     if lenient:
-        push = wire.object_of(raw, PushBody, _read_instants)
-        return wire.object_of(raw, JobBody, _read_instants) if push.credential else JobBody(**asdict(push))
-    wire.check_keys(raw, wire.names_of(JobBody), _ANSWERED)
-    body = wire.object_of(raw, JobBody, _read_instants)
+        push = bodies.object_of(raw, PushBody, _read_instants)
+        return bodies.object_of(raw, JobBody, _read_instants) if push.credential else JobBody(**asdict(push))
+    bodies.check_keys(raw, bodies.names_of(JobBody), _ANSWERED)
+    body = bodies.object_of(raw, JobBody, _read_instants)
     if not body.credential:
         _check_push(body)
     return body
@@ -419,7 +419,7 @@ def _read_instants(fields: dict[str, Any]) -> None:
 
 def _check_push(body: JobBody) -> None:
     """A generated client sends every field that has a default."""
-    of_push, unset = wire.names_of(PushBody), JobBody()
+    of_push, unset = bodies.names_of(PushBody), JobBody()
     for field in fields(body):
         if field.encode_name not in of_push and getattr(body, field.name) != getattr(unset, field.name):
             raise Invalid(f"{field.encode_name} needs a credential: a push job has none", field=field.encode_name)

@@ -10,7 +10,7 @@ from typing import Any
 from litestar import Request, Response
 from msgspec import Struct
 
-from services.api.http import paging, wire
+from services.api.http import bodies, paging
 from services.api.http.identity import caller_of
 from services.api.http.rights import KNOWN
 from services.api.http.routes import Parameter, Resource, Route
@@ -96,7 +96,7 @@ class JobListResource(Resource):
         jobs = await read_jobs(self._store, wanted, before=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, jobs, place_of_job)
         view = view_pushes if wanted.grouped else view_jobs
-        return wire.answer(show_jobs(await view(self._store, self._watch, jobs), caller), headers=headers)
+        return bodies.answer(show_jobs(await view(self._store, self._watch, jobs), caller), headers=headers)
 
 
 async def read_jobs(store: Store, wanted: JobSelection, *, before: str = "", limit: int) -> Page[Job]:

@@ -14,8 +14,8 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from services.api.accounts.apps import AppView, app_view
-from services.api.http import wire
-from services.api.http.wire import hide
+from services.api.http import bodies
+from services.api.http.bodies import hide
 from services.api.jobs.job_body import AccountFigures, AccountJobs, JobQueueView, MessageCountsView
 from shared.accounts.rules.apps import App
 from shared.core.instants import ns
@@ -382,4 +382,4 @@ class JobAnswers:
         view = job_view(job, app, measured.totals, group, progress=measured.progress)
         if figures is not None:
             view = with_account(view, figures)
-        return wire.answer(view if personal else redact(view), status)
+        return bodies.answer(view if personal else redact(view), status)

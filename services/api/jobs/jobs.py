@@ -9,13 +9,13 @@ from msgspec import UNSET, Meta, Struct
 from msgspec.structs import replace
 
 from services.api.accounts.apps import APP, app_of
-from services.api.http import paging, wire
+from services.api.http import bodies, paging
 from services.api.http.acts import note_name
+from services.api.http.bodies import Timestamp
 from services.api.http.identity import caller_of
 from services.api.http.paging import idempotency_of
 from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
-from services.api.http.wire import Timestamp
 from services.api.jobs import job_body
 from services.api.jobs.job_draft import JobDrafts
 from services.api.jobs.job_view import JobAnswers, JobView, job_view, listed_views, redact
@@ -92,13 +92,15 @@ class JobsResource(Resource):
         asked = paging.read_page(request, JobPosition)
         app = await self._store.apps.get(read_uuid(app_id, field="appId"))
         if app is None:
-            return wire.answer([])
+            return bodies.answer([])
         template = paging.first(request, "template")
         after = None if asked.after is None else (asked.after.created_at, asked.after.id)
         jobs = await self._store.job_lists.page_of_app(app.id, template=template, after=after, limit=asked.limit)
         headers = paging.links(request, asked, jobs, lambda job: JobPosition(job.created_at, job.id))
         views = listed_views(jobs, {app.id: app}, await self._watch.measure(jobs))
-        return wire.answer(views if sees_personal_data(request) else [redact(view) for view in views], headers=headers)
+        return bodies.answer(
+            views if sees_personal_data(request) else [redact(view) for view in views], headers=headers
+        )
 
     @Route(
         "POST", JOBS, summary="Make a job, which starts at once or at `startsAt`.",
@@ -132,7 +134,7 @@ class JobsResource(Resource):
             return await self._answer_known(job, group, app)
         await self._confirm(app, job, group)
         view = job_view(job, app, Totals(), group)
-        return wire.answer(replace(view, warnings=list(draft.warnings) or UNSET), HTTPStatus.CREATED)
+        return bodies.answer(replace(view, warnings=list(draft.warnings) or UNSET), HTTPStatus.CREATED)
 
     @Route(
         "GET", JOB, summary="Show a job and its progress.",
@@ -235,7 +237,7 @@ class BatchesResource(Resource):
         after = -1 if asked.after is None else asked.after
         batches = await self._store.batch_sums.page(job.key, status=status, after=after, limit=asked.limit)
         headers = paging.links(request, asked, batches, lambda batch: batch.ordinal)
-        return wire.answer([_batch_view(batch, job) for batch in batches], headers=headers)
+        return bodies.answer([_batch_view(batch, job) for batch in batches], headers=headers)
 
     @Route(
         "GET", JOB + "/rate", summary=f"Tell how fast a job went, in at most {POINTS} points.",
@@ -245,7 +247,7 @@ class BatchesResource(Resource):
         _, job = await job_of(self._store, app_id, job_id)
         chart = await self._watch.read_chart(job)
         points = [RatePointView(at=format_instant(point.at), per_second=point.per_second) for point in chart]
-        return wire.answer(RateView(points))
+        return bodies.answer(RateView(points))
 
 
 def _batch_view(batch: Batch, job: Job) -> BatchView:

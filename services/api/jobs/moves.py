@@ -10,7 +10,7 @@ from litestar import Request, Response
 from litestar.params import FromPath
 from msgspec import Struct
 
-from services.api.http import wire
+from services.api.http import bodies
 from services.api.http.identity import Connection, caller_of
 from services.api.http.paging import is_dry_run
 from services.api.http.rights import OPERATE_APP
@@ -44,7 +44,7 @@ async def answer_figures(store: Store, jobs: Sequence[Job], movable: AbstractSet
     """The figures of those of these jobs whose status allows the move."""
     told = await sum_unsent(store, [job for job in jobs if job.status in movable])
     view = MoveFiguresView(jobs=told.jobs, devices_not_reached=told.devices_not_reached, unplanned=told.unplanned)
-    return wire.answer(view)
+    return bodies.answer(view)
 
 
 _move = partial(
@@ -114,7 +114,7 @@ class JobMovesResource(Resource):
     async def delete_job(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[Any]:
         app, job = await job_of(self._store, app_id, job_id)
         if await self._removal.remove(job, seconds=REQUEST_SECONDS):
-            return wire.empty()
+            return bodies.empty()
         return await self._answers.show(job, app, status=HTTPStatus.ACCEPTED)
 
     async def _find_stopped(self, job_id: str) -> Job | None:

@@ -10,7 +10,7 @@ from litestar.params import FromPath
 from msgspec import Meta, Struct
 
 from services.api.accounts.apps import APP, AppView, app_of, app_view
-from services.api.http import paging, wire
+from services.api.http import bodies, paging
 from services.api.http.acts import UNRECORDED, note_change, note_name
 from services.api.http.errors import fresh_id
 from services.api.http.identity import caller_of
@@ -56,7 +56,7 @@ MULTIPLE = Parameter(
 )
 
 
-class TemplateBody(wire.Body, frozen=True, kw_only=True):
+class TemplateBody(bodies.Body, frozen=True, kw_only=True):
     """A template to be made or changed."""
 
     name: Name = ""
@@ -129,10 +129,10 @@ class TemplatesResource(Resource):
         asked = paging.read_page(request, str)
         app = await self._store.apps.get(read_uuid(app_id, field="appId"))
         if app is None:
-            return wire.answer([])
+            return bodies.answer([])
         templates = await self._store.templates.page(app.id, after=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, templates, lambda template: template.id)
-        return wire.answer([template_view(template, app) for template in templates], headers=headers)
+        return bodies.answer([template_view(template, app) for template in templates], headers=headers)
 
     @Route(
         "POST", TEMPLATES, summary="Make a template, or with `multiple=true` several, all or none.",
@@ -144,12 +144,12 @@ class TemplatesResource(Resource):
         wanted = read_uuid(app_id, field="appId")
         content = await request.body()
         several = paging.read_flag(request, MULTIPLE.name)
-        bodies = await asyncio.to_thread(_read_many if several else _read_alone, content, lenient=self._lenient)
+        given = await asyncio.to_thread(_read_many if several else _read_alone, content, lenient=self._lenient)
         app = await self._store.apps.get(wanted)
         if app is None:
             raise Invalid("App not found with given id.", field="appId", value=app_id)
         check_not_deleting(app, app.id)
-        templates = self._make_templates(bodies, app, caller_of(request).name)
+        templates = self._make_templates(given, app, caller_of(request).name)
         await self._check_size(templates)
         if several:
             await self._store.templates.add_many(templates)
@@ -158,7 +158,7 @@ class TemplatesResource(Resource):
         views = [template_view(template, app) for template in templates]
         if not several:
             note_change(None, views[0])
-        return wire.answer(views if several else views[0], HTTPStatus.CREATED)
+        return bodies.answer(views if several else views[0], HTTPStatus.CREATED)
 
     @Route(
         "GET", TEMPLATE, summary="Show a template.",
@@ -169,7 +169,7 @@ class TemplatesResource(Resource):
         template = await self._store.templates.get(read_uuid(template_id, field="templateId"))
         if template is None or template.app_id != app.id:
             raise _no_such_template(template_id)
-        return wire.answer(template_view(template, app))
+        return bodies.answer(template_view(template, app))
 
     @Route(
         "PUT", TEMPLATE,
@@ -192,7 +192,7 @@ class TemplatesResource(Resource):
         if changed is None or earlier is None:
             raise _no_such_template(template_id)
         note_change(template_view(earlier, app), template_view(changed, app))
-        return wire.answer(template_view(changed, app))
+        return bodies.answer(template_view(changed, app))
 
     @Route(
         "DELETE", TEMPLATE, summary="Delete a template.",
@@ -207,12 +207,12 @@ class TemplatesResource(Resource):
         if not await self._store.templates.remove(app.id, wanted):
             raise _no_such_template(template_id)
         note_change(template_view(found, app), None)
-        return wire.empty()
+        return bodies.empty()
 
     async def _check_size(self, templates: list[Template]) -> None:
         await asyncio.to_thread(check_filled, templates, {}, {}, most=self._max_record_bytes, field="body")
 
-    def _make_templates(self, bodies: list[TemplateBody], app: App, created_by: str) -> list[Template]:
+    def _make_templates(self, given: list[TemplateBody], app: App, created_by: str) -> list[Template]:
         now = self._clock.now_ns()
         return [
             Template(
@@ -226,23 +226,23 @@ class TemplatesResource(Resource):
                 created_at=now,
                 updated_at=now,
             )
-            for index, body in enumerate(bodies)
+            for index, body in enumerate(given)
         ]
 
 
 def _read_alone(content: bytes, *, lenient: bool) -> list[TemplateBody]:
     """One template, checked. With a third of a million texts this takes long, so it runs outside the event loop."""
-    return [_check(wire.read(content, TemplateBody), lenient=lenient)]
+    return [_check(bodies.read(content, TemplateBody), lenient=lenient)]
 
 
 def _read_many(content: bytes, *, lenient: bool) -> list[TemplateBody]:
-    bodies = list(wire.read_list(content, TemplateBody))
-    if not bodies:
+    given = list(bodies.read_list(content, TemplateBody))
+    if not given:
         raise Invalid("the array must hold at least one template")
-    for index, body in enumerate(bodies):
-        with wire.name_element(index):
+    for index, body in enumerate(given):
+        with bodies.name_element(index):
             _check(body, lenient=lenient)
-    return bodies
+    return given
 
 
 def _check(body: TemplateBody, *, lenient: bool) -> TemplateBody:
@@ -265,7 +265,7 @@ class TriedTemplate(Struct, frozen=True, kw_only=True):
     defaults: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class TrialBody(wire.Body, frozen=True, kw_only=True):
+class TrialBody(bodies.Body, frozen=True, kw_only=True):
     """The template to render: an unstored `template`, or the app's of this `name`, in the `locale` or in English."""
 
     template: TriedTemplate | None = None
@@ -300,7 +300,7 @@ class TemplateTrialResource(Resource):
     async def render_template(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
         content = await request.body()
         app = await app_of(self._store, app_id)
-        body = await asyncio.to_thread(wire.read, content, TrialBody)
+        body = await asyncio.to_thread(bodies.read, content, TrialBody)
         template = await self._choose(app, body)
         # A stored template may be older than the rule for names of tags, and jobs go on sending it.
         lenient, most = self._lenient or body.template is None, self._max_record_bytes
@@ -326,7 +326,7 @@ class TemplateTrialResource(Resource):
 
 
 def _answer(trial: Trial, locale: str) -> Response[bytes]:
-    return wire.answer(
+    return bodies.answer(
         TrialView(
             locale=locale,
             body=trial.body,

@@ -17,7 +17,7 @@ from litestar.params import FromPath
 from msgspec import Meta, Struct, field
 
 from services.api.accounts.apps import app_of
-from services.api.http import paging, wire
+from services.api.http import bodies, paging
 from services.api.http.acts import UNRECORDED
 from services.api.http.identity import caller_of
 from services.api.http.rights import EVERYBODY, KNOWN, OPERATE_APP
@@ -60,7 +60,7 @@ class UploadUrlResource(Resource):
         url = await self._blobs.upload_url(path, seconds=_SECONDS)
         if url.startswith("/"):  # S3 gives whole URLs
             url = (self._public_url or str(request.base_url)).rstrip("/") + url
-        return wire.answer(UploadUrlView(url, path))
+        return bodies.answer(UploadUrlView(url, path))
 
 
 class UploadsResource(Resource):
@@ -82,7 +82,7 @@ class UploadsResource(Resource):
             parts=request.stream(),
             max_bytes=self.max_file_bytes,
         )
-        return wire.empty()
+        return bodies.empty()
 
 
 UPLOADS = "/apps/{app_id:str}/uploads"
@@ -110,7 +110,7 @@ _UPLOAD = Parameter(
 )
 
 
-class UploadCompletion(wire.Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class UploadCompletion(bodies.Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The completion of an upload."""
 
     bytes: Annotated[
@@ -166,7 +166,7 @@ class PartUploadsResource(Resource):
         with self._make_room(caller.namespace):
             content = await _read_part(request)
             part = await self._flow.put_part(app.id, upload_id, number, content, by=caller.name)
-        return wire.answer(UploadPartView(upload_id=upload_id, number=number, bytes=part.size))
+        return bodies.answer(UploadPartView(upload_id=upload_id, number=number, bytes=part.size))
 
     @Route(
         "GET", UPLOAD, summary="Show an upload: which parts of it are there.",
@@ -175,7 +175,7 @@ class PartUploadsResource(Resource):
     async def get_upload(self, app_id: FromPath[str], upload_id: FromPath[str]) -> Response[bytes]:
         upload_id = read_uuid(upload_id, field="uploadId")
         upload = await self._flow.require(read_uuid(app_id, field="appId"), upload_id)
-        return wire.answer(_view(upload, upload_id))
+        return bodies.answer(_view(upload, upload_id))
 
     @Route(
         "POST", UPLOAD + "/complete", summary="Make the parts of an upload a file that jobs can read.",
@@ -186,10 +186,10 @@ class PartUploadsResource(Resource):
         self, request: Request[Any, Any, Any], app_id: FromPath[str], upload_id: FromPath[str]
     ) -> Response[bytes]:
         content = await request.body()
-        body = wire.read(content, UploadCompletion) if content.strip() else UploadCompletion()
+        body = bodies.read(content, UploadCompletion) if content.strip() else UploadCompletion()
         upload_id = read_uuid(upload_id, field="uploadId")
         upload = await self._flow.complete(read_uuid(app_id, field="appId"), upload_id, size=body.bytes)
-        return wire.answer(_view(upload, upload_id))
+        return bodies.answer(_view(upload, upload_id))
 
     @contextmanager
     def _make_room(self, namespace: str) -> Iterator[None]:

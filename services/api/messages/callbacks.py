@@ -16,7 +16,7 @@ from urllib.parse import quote
 from litestar import Request, Response
 from litestar.params import FromPath
 
-from services.api.http import wire
+from services.api.http import bodies
 from services.api.http.acts import UNRECORDED
 from services.api.http.rights import EVERYBODY
 from services.api.http.routes import Resource, Route
@@ -123,7 +123,7 @@ class CallbacksResource(Resource):
             }
             url = self._url(request, credential_id, message)
             await self._flow.take(credential, CallbackRequest(url, headers, body, message))
-        return wire.empty()
+        return bodies.empty()
 
     def _url(self, request: Request[Any, Any, Any], *parts: str) -> str:
         """The URL that the provider called: proxies may have changed everything before the path, and its quoting."""

@@ -7,8 +7,8 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
-from services.api.http import wire
-from services.api.http.wire import Timestamp, decode_body
+from services.api.http import bodies
+from services.api.http.bodies import Timestamp, decode_body
 from shared.accounts.rules.callers import Caller
 from shared.core.errors import Forbidden, Invalid
 from shared.core.ids import read_uuid
@@ -307,8 +307,8 @@ def credential_view(credential: Credential, *, whole: bool = True) -> Credential
 def _redact(view: CredentialView) -> CredentialView:
     return replace(
         view,
-        fields=dict.fromkeys(view.fields, wire.hide("any")),
-        test_recipient=wire.hide(view.test_recipient),
+        fields=dict.fromkeys(view.fields, bodies.hide("any")),
+        test_recipient=bodies.hide(view.test_recipient),
         test_content={},
         redacted=True,
     )

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from services.api.accounts.apps import APP, app_of
-from services.api.http import paging, wire
+from services.api.http import bodies, paging
 from services.api.http.acts import note_change, note_name, reason_of
 from services.api.http.errors import fresh_id
 from services.api.http.identity import caller_of
@@ -76,7 +76,7 @@ class CredentialsResource(Resource):
         asked, app = paging.read_page(request, str), await app_of(self._store, app_id)
         found = await self._store.credentials.page(app.id, after=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, found, lambda credential: credential.id)
-        return wire.answer([_view(request, app, credential) for credential in found], headers=headers)
+        return bodies.answer([_view(request, app, credential) for credential in found], headers=headers)
 
     @_route(
         "POST", CREDENTIALS,
@@ -90,7 +90,7 @@ class CredentialsResource(Resource):
         body = read_body(content, body_decoder)
         used = idempotency_of(request, (f"credentials of {app.id}", "", self._same(content)))
         if used is not None and (earlier := await self._find_earlier(used)):
-            return wire.answer(credential_view(earlier))
+            return bodies.answer(credential_view(earlier))
         at, channel = self._flow.now(), self._flow.channel_of(body.kind)
         id, caller = fresh_id(self._clock.now_ns()), caller_of(request)
         draft = draft_credential(body, id, app.id, channel, at=at, caller=caller)
@@ -100,9 +100,9 @@ class CredentialsResource(Resource):
             # An equal request may have made it meanwhile, and so have taken the name.
             if used is None or (earlier := await self._find_earlier(used)) is None:
                 raise
-            return wire.answer(credential_view(earlier))
+            return bodies.answer(credential_view(earlier))
         note_change(None, credential_view(made))
-        return wire.answer(credential_view(made), HTTPStatus.CREATED)
+        return bodies.answer(credential_view(made), HTTPStatus.CREATED)
 
     @_route(
         "GET", CREDENTIAL, summary="Show a credential, never its secret: how it sends, and what waits for it.",
@@ -114,7 +114,7 @@ class CredentialsResource(Resource):
         app = await app_of(self._store, app_id)
         credential = await self._usable(app, credential_id)
         standing = await self._figures.measure(credential.id)
-        return wire.answer(credential_detail(_view(request, app, credential), standing))
+        return bodies.answer(credential_detail(_view(request, app, credential), standing))
 
     @_route(
         "PUT", CREDENTIAL,
@@ -137,7 +137,7 @@ class CredentialsResource(Resource):
         credential = await self._own(app_id, credential_id)
         await self._flow.remove(credential)
         note_change(credential_view(credential), None)
-        return wire.empty()
+        return bodies.empty()
 
     @_route(
         "PUT", CREDENTIAL + "/secret",
@@ -159,7 +159,7 @@ class CredentialsResource(Resource):
     )  # fmt: skip
     async def test_credential(self, app_id: FromPath[str], credential_id: FromPath[str]) -> Response[None]:
         await self._flow.test(await self._own(app_id, credential_id))
-        return wire.empty()
+        return bodies.empty()
 
     @_route(
         "POST", CREDENTIAL + "/suspend",
@@ -221,7 +221,7 @@ def _view(request: Request[Any, Any, Any], app: App, credential: Credential) -> 
 
 def _answer_change(before: Credential, after: Credential) -> Response[bytes]:
     note_change(credential_view(before), credential_view(after))
-    return wire.answer(credential_view(after))
+    return bodies.answer(credential_view(after))
 
 
 AT_ONCE = 500
@@ -248,4 +248,4 @@ class SecretKeysResource(Resource):
     )  # fmt: skip
     async def reencrypt_credentials(self) -> Response[bytes]:
         done = await self._flow.reseal(most=AT_ONCE)
-        return wire.answer(ReencryptedView(done.resealed, done.remaining, done.unreadable))
+        return bodies.answer(ReencryptedView(done.resealed, done.remaining, done.unreadable))

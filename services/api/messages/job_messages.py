@@ -14,7 +14,7 @@ from litestar.params import FromPath
 from litestar.response import Stream
 from msgspec import Meta
 
-from services.api.http import paging, wire
+from services.api.http import bodies, paging
 from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
 from services.api.jobs.job_view import JobAnswers, JobView
@@ -70,7 +70,7 @@ class JobMessagesResource(Resource):
         headers = paging.links(request, asked, found, lambda message: message.id)
         source = await self._source_of(job)
         views = [message_view(message, personal=personal, source=source) for message in found]
-        return wire.answer(views, headers=headers)
+        return bodies.answer(views, headers=headers)
 
     async def _export(
         self, job: Job, state: MessageState | None, after: str, media: str, *, personal: bool
@@ -128,7 +128,7 @@ class RetriedState(StrEnum):
     UNKNOWN = "unknown"
 
 
-class RetriedBody(wire.Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RetriedBody(bodies.Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which messages of a job are sent again."""
 
     states: Annotated[
@@ -156,7 +156,7 @@ class RetriesResource(Resource):
     async def retry_job(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
     ) -> Response[bytes]:
-        body = wire.read(await request.body(), RetriedBody)
+        body = bodies.read(await request.body(), RetriedBody)
         app, job = await job_of(self._store, app_id, job_id)
         if job.service != MESSAGE_SERVICE:
             raise Invalid("only a job of messages can be retried: this one sends pushes", field="jobId", value=job.id)

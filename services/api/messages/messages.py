@@ -16,10 +16,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from services.api.accounts.apps import APP, app_of
-from services.api.http import paging, wire
+from services.api.http import bodies, paging
+from services.api.http.bodies import Timestamp
 from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
-from services.api.http.wire import Timestamp
 from shared.core.errors import Invalid, NotFound
 from shared.core.instants import LATEST, format_instant, format_maybe, from_ms, ms
 from shared.drivers.mongo.documents import Page
@@ -79,7 +79,7 @@ class RecipientsResource(Resource):
     async def _redact(self, app_id: str, address: str) -> Response[bytes]:
         app = await app_of(self._store, app_id)
         redacted, more = await self._redaction.redact(app.id, address)
-        return wire.answer(RedactedView(redacted=redacted, more=more))
+        return bodies.answer(RedactedView(redacted=redacted, more=more))
 
 
 def address_of(request: Request[Any, Any, Any], name: str) -> str:
@@ -254,8 +254,8 @@ def _with_wishes(view: MessageView, single: SingleWish) -> MessageView:
 def _redact(view: MessageView) -> MessageView:
     earlier = view.earlier
     if not isinstance(earlier, UnsetType):
-        earlier = [replace(each, detail=wire.hide(each.detail)) for each in earlier]
-    hidden = {"recipient": wire.hide(view.recipient), "detail": wire.hide(view.detail)}
+        earlier = [replace(each, detail=bodies.hide(each.detail)) for each in earlier]
+    hidden = {"recipient": bodies.hide(view.recipient), "detail": bodies.hide(view.detail)}
     return replace(view, **hidden, earlier=earlier, redacted=True)
 
 
@@ -318,7 +318,7 @@ class MessagesResource(Resource):
             message_view(dated.message, personal=True, source=sources.get(incarnation_of(dated.message.id)))
             for dated in found
         ]
-        return wire.answer(views, headers=headers)
+        return bodies.answer(views, headers=headers)
 
     @Route(
         "GET", MESSAGE, summary="Show a message and its last attempts.",
@@ -336,7 +336,7 @@ class MessagesResource(Resource):
         view = message_view(message, personal=sees_personal_data(request), single=True, source=source)
         if source is not None:
             view = replace(view, subject=await jobs.get_subject(incarnation, message.locale or source.locale))
-        return wire.answer(view)
+        return bodies.answer(view)
 
     async def _find_recipient(self, app_id: str, recipient: str, asked: paging.Asked[MessagePosition]) -> Page[Dated]:
         before = None if asked.after is None else (from_ms(asked.after.at), asked.after.id)

@@ -16,14 +16,15 @@ from litestar.params import FromPath
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from carillon.wire import ItemError
 from services.api.accounts.apps import app_of
-from services.api.http import wire
+from services.api.http import bodies
 from services.api.http.acts import note_name
+from services.api.http.bodies import NDJSON, check_size, decode_body, item_error, read_items, status_of, without_frames
 from services.api.http.identity import caller_of
 from services.api.http.paging import idempotency_of
 from services.api.http.rights import OPERATE_APP
 from services.api.http.routes import JSON, Parameter, Resource, Route
-from services.api.http.wire import NDJSON, ItemError, check_size, decode_body, read_items, status_of, without_frames
 from services.api.messages.messages import MESSAGE, MESSAGE_ID, MESSAGES, MessageView, message_view
 from shared.accounts.rules.apps import App, check_not_deleting
 from shared.accounts.rules.callers import Caller
@@ -277,14 +278,14 @@ class SingleSendsResource(Resource):
         used = idempotency_of(request, (f"messages of {app.id}", "", content))
         body, caller = read_single(content), caller_of(request)
         if used is not None and (earlier := await self._find_earlier(used)) is not None:
-            return wire.answer(message_view(earlier, personal=True, single=True))
+            return bodies.answer(message_view(earlier, personal=True, single=True))
         await self._limiter.let_through(caller.namespace, rate=caller.messages_per_second)
         drafted = await self._drafts(app).draft(body, namespace=caller.namespace, now=await self._now())
         draft = drafted.with_id(await self._claim(used))
         there = await self._flow.accept([draft.message], {draft.message.id: draft.content})
         message = there.get(draft.message.id, draft.message)
         status = HTTPStatus.OK if there else HTTPStatus.CREATED
-        return wire.answer(message_view(message, personal=True, single=True), status)
+        return bodies.answer(message_view(message, personal=True, single=True), status)
 
     @Route(
         "POST", MESSAGES + "/bulk",
@@ -327,11 +328,11 @@ class SingleSendsResource(Resource):
             if message.single is None:
                 raise Conflict("a job sends this message: stop the job", field="messageId", value=message_id)
             if message.reason == Reason.CANCELLED:
-                return wire.empty()
+                return bodies.empty()
             if not message.is_unsent:
                 raise Conflict(f"the message is {message.state.value}", field="messageId", value=message_id)
             if await self._flow.cancel(message):
-                return wire.empty()
+                return bodies.empty()
 
     async def _require_app(self, app_id: str) -> App:
         app = await app_of(self._store, app_id)
@@ -376,5 +377,5 @@ async def _draft(drafts: SingleDrafts, item: bytes, namespace: str, now: datetim
 
 def _view(index: int, message_id: str, refused: Refused | None, there: bool) -> MessageItemView:
     if refused is not None:
-        return MessageItemView(index=index, id=None, status=status_of(refused), error=ItemError.of(refused))
+        return MessageItemView(index=index, id=None, status=status_of(refused), error=item_error(refused))
     return MessageItemView(index=index, id=message_id, status=HTTPStatus.OK if there else HTTPStatus.CREATED)

@@ -13,11 +13,12 @@ from litestar import Request, Response
 from litestar.params import FromPath
 from msgspec import Meta, Struct
 
+from carillon.wire import ItemError
 from services.api.accounts.apps import APP, app_of
-from services.api.http import paging, wire
+from services.api.http import bodies, paging
+from services.api.http.bodies import NDJSON, Timestamp, decode_body, item_error, read_items, status_of, without_frames
 from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
 from services.api.http.routes import JSON, Parameter, Resource, Route
-from services.api.http.wire import NDJSON, ItemError, Timestamp, decode_body, read_items, status_of, without_frames
 from services.api.messages.messages import address_of
 from shared.accounts.rules.apps import check_not_deleting
 from shared.core.errors import Forbidden, Invalid, NotFound
@@ -112,7 +113,7 @@ def suppression_view(suppression: Suppression, *, whole: bool = True) -> Suppres
         id=suppression.id,
         app_id=suppression.app_id,
         channel=suppression.channel,
-        address=suppression.address if whole else wire.hide(suppression.address),
+        address=suppression.address if whole else bodies.hide(suppression.address),
         list=suppression.list,
         cause=suppression.cause,
         message_id=suppression.message_id,
@@ -151,7 +152,7 @@ class SuppressionsResource(Resource):
             app.id, addresses=addresses, after=asked.after or "", limit=asked.limit
         )
         headers = paging.links(request, asked, found, lambda suppression: suppression.id)
-        return wire.answer([suppression_view(each, whole=whole) for each in found], headers=headers)
+        return bodies.answer([suppression_view(each, whole=whole) for each in found], headers=headers)
 
     @Route(
         "POST", SUPPRESSIONS,
@@ -167,7 +168,7 @@ class SuppressionsResource(Resource):
         wanted = read_suppression(content, app.id, at=from_ms(ms(self._clock.now())))
         there = await self._store.suppressions.add([wanted])
         stored = await self._store.suppressions.get(app.id, wanted.id) if there else wanted
-        return wire.answer(suppression_view(stored or wanted), HTTPStatus.OK if there else HTTPStatus.CREATED)
+        return bodies.answer(suppression_view(stored or wanted), HTTPStatus.OK if there else HTTPStatus.CREATED)
 
     @Route(
         "DELETE", SUPPRESSIONS + "/{suppression:str}",
@@ -180,7 +181,7 @@ class SuppressionsResource(Resource):
         app = await app_of(self._store, app_id)
         if await self._store.suppressions.remove(app.id, suppression) is None:
             raise NotFound("there is no suppression with this id", field="suppression", value=suppression)
-        return wire.empty()
+        return bodies.empty()
 
 
 def _read_addresses(request: Request[Any, Any, Any]) -> list[str]:
@@ -253,5 +254,5 @@ def _read(item: bytes, app_id: str, at: datetime) -> Suppression | Invalid:
 
 def _view(index: int, read: Suppression | Invalid, there: bool) -> SuppressionItemView:
     if isinstance(read, Invalid):
-        return SuppressionItemView(index=index, id=None, status=status_of(read), error=ItemError.of(read))
+        return SuppressionItemView(index=index, id=None, status=status_of(read), error=item_error(read))
     return SuppressionItemView(index=index, id=read.id, status=HTTPStatus.OK if there else HTTPStatus.CREATED)

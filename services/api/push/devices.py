@@ -8,7 +8,7 @@ from litestar.params import FromPath
 from msgspec import Struct
 
 from services.api.accounts.apps import APP, app_of
-from services.api.http import paging, wire
+from services.api.http import bodies, paging
 from services.api.http.rights import OPERATE_APP
 from services.api.http.routes import Parameter, Resource, Route
 from shared.audience.rules.audiences import table_name
@@ -58,7 +58,7 @@ class DevicesResource(Resource):
         tables = await AudienceInspection(self._audience.connections).find_tables(list(services))
         usable = [table for table in tables if not table.missing and not table.key_type]
         found = [(services[table.name], await self._read(table, user)) for table in usable]
-        return wire.answer([view for service, devices in found for view in _device_views(service, devices)])
+        return bodies.answer([view for service, devices in found for view in _device_views(service, devices)])
 
     async def _read(self, table: FoundTable, user: str) -> Devices:
         if USER in table.unindexed:

@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from services.api.accounts.apps import app_of
-from services.api.http import paging, wire
+from services.api.http import bodies, paging
 from services.api.http.acts import UNRECORDED
 from services.api.http.identity import caller_of
 from services.api.http.rights import OPERATE_APP
@@ -243,14 +243,14 @@ class PreviewResource(Resource):
         check_not_deleting(app, app.id)
         async with self._permit(caller_of(request).namespace):
             if body.credential:
-                return wire.answer(await self._foresee(app, names, body))
+                return bodies.answer(await self._foresee(app, names, body))
             draft = await self._draft(app, names, body)
             group = self._drafts.group(draft.job) if draft.job.localized else None
             draft = draft if group is None else replace(draft, job=group.job)
             counted, about = await self._count(draft)
             # Templates can be large, and so can what is made of them.
             told = await asyncio.to_thread(self._describe, draft, group, counted, about)
-        return wire.answer(told)
+        return bodies.answer(told)
 
     @asynccontextmanager
     async def _permit(self, namespace: str) -> AsyncIterator[None]:
@@ -278,7 +278,7 @@ class PreviewResource(Resource):
         """The job as POST would take it and workers render it, with the nil UUID. Raises `Invalid` if POST would refuse
         it."""
         draft = await self._drafts.draft(app, names, body, created_by="", key=None)
-        return replace(draft, job=replace(draft.with_templates, id=wire.NIL_UUID, group_id=wire.NIL_UUID))
+        return replace(draft, job=replace(draft.with_templates, id=bodies.NIL_UUID, group_id=bodies.NIL_UUID))
 
     async def _count(self, draft: JobDraft) -> tuple[Counted | None, list[Notice]]:
         """The audience and remarks about it; none if a job would fail over its file."""
@@ -354,7 +354,7 @@ class SamplesResource(Resource):
             found = await self._store.templates.find_named(job.app_id, job.template_names)
             job = replace(job, plan=Plan(templates=tuple(found)))
         # Templates can be large, and so can what is made of them.
-        return wire.answer(await asyncio.to_thread(self._describe, job))
+        return bodies.answer(await asyncio.to_thread(self._describe, job))
 
     def _describe(self, job: Job) -> SamplesView:
         leaves_at = from_ns(max(self._clock.now_ns(), job.starts_at))

@@ -20,6 +20,7 @@ from urllib.parse import quote, unquote
 import msgspec
 from msgspec import Struct
 
+from carillon.wire.clock import Retry
 from shared.clock.rules.callbacks import Callback
 from shared.clock.rules.occurrences import (
     SCHEDULE,
@@ -97,16 +98,6 @@ class Misfire(Struct, frozen=True):
     within_seconds: float = 0.0
 
 
-class RetryPolicy(Struct, frozen=True, kw_only=True):
-    """The attempts at an instant, and the pauses between them: from `first_delay_seconds`, growing by `factor` up to
-    `cap_seconds`."""
-
-    attempts: int = 10
-    first_delay_seconds: float = 5.0
-    factor: float = 3.0
-    cap_seconds: float = 3_600.0
-
-
 class Definition(Struct, frozen=True, kw_only=True):
     """The content of a schedule: either `instants` (sorted, unique) or a `recurrence`.
 
@@ -119,7 +110,7 @@ class Definition(Struct, frozen=True, kw_only=True):
     max_occurrences: int | None = None
     window_seconds: float = 0.0
     misfire: Misfire = Misfire()
-    retry: RetryPolicy = RetryPolicy()
+    retry: Retry = Retry()
     labels: dict[str, str] = {}
 
 

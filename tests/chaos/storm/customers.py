@@ -9,8 +9,9 @@ from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
+from carillon.wire.clock import Retry
 from shared.clock.rules.callbacks import RabbitCallback
-from shared.clock.rules.schedules import Definition, RetryPolicy, schedule_id
+from shared.clock.rules.schedules import Definition, schedule_id
 from shared.clock.schedules import Accepted, Wanted
 from shared.core.errors import Conflict, Invalid, Unavailable
 from shared.core.ids import Idempotency
@@ -123,7 +124,7 @@ class Planners:
         instants = tuple(first + timedelta(milliseconds=250 * n) for n in range(self._chance.randint(1, 20)))
         callback = RabbitCallback(queue=QUEUE, payload="{}")
         # The queue and the broker may be away for as long as a storm lasts.
-        retry = RetryPolicy(attempts=1_000, first_delay_seconds=1, factor=1.0)
+        retry = Retry(attempts=1_000, first_delay_seconds=1, factor=1.0)
         return Wanted(NAMESPACE, secrets.token_hex(6), Definition(callback=callback, instants=instants, retry=retry))
 
     async def _leave_alone(self, key: str, chance: Random) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from carillon.wire.clock import Retry
 from shared.clock.rules.callbacks import HttpCallback, RabbitCallback
 from shared.clock.rules.occurrences import Occurrence, OccurrenceKind, once, series
 from shared.clock.rules.recurrence import Cron, Every
@@ -16,7 +17,6 @@ from shared.clock.rules.schedules import (
     Definition,
     Misfire,
     MisfireMode,
-    RetryPolicy,
     Schedule,
     ScheduleState,
     Verdict,
@@ -79,7 +79,7 @@ def test_a_schedule_is_active_paused_or_finished() -> None:
 
 def test_who_says_nothing_of_it_gets_ten_attempts_and_what_is_found_late_fires() -> None:
     plain = Definition(callback=CALLBACK)
-    assert plain.retry == RetryPolicy(attempts=10, first_delay_seconds=5.0, factor=3.0, cap_seconds=3_600.0)
+    assert plain.retry == Retry(attempts=10, first_delay_seconds=5.0, factor=3.0, cap_seconds=3_600.0)
     assert plain.misfire == Misfire(MisfireMode.FIRE, 0.0)
     assert spread(plain, "a") == timedelta(0)
 
@@ -292,7 +292,7 @@ OTHERS = [
     replace(LIST, instants=LIST.instants[:2]),
     replace(LIST, window_seconds=1.0),
     replace(LIST, misfire=SKIP),
-    replace(LIST, retry=RetryPolicy(attempts=3)),
+    replace(LIST, retry=Retry(attempts=3)),
     replace(LIST, labels={"a": "b"}),
     replace(LIST, labels={"b": "a"}),
     replace(LIST, max_occurrences=3),

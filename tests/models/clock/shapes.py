@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
+from carillon.wire.clock import Retry
 from shared.clock.rules.callbacks import RabbitCallback
 from shared.clock.rules.recurrence import Cron, Every
-from shared.clock.rules.schedules import Definition, Misfire, MisfireMode, RetryPolicy
+from shared.clock.rules.schedules import Definition, Misfire, MisfireMode
 from tests.models.clock.target import Answer
 from tests.models.clock.walks import Fate
 from tests.models.clock.world import AT_ONCE, KEYS, SCHEDULERS
@@ -21,7 +22,7 @@ class Shape(NamedTuple):
     every: int
     runs: int
     misfire: Misfire
-    retry: RetryPolicy
+    retry: Retry
 
     def at(self, now: datetime, payload: str) -> Definition:
         """The definition that a caller makes at that time; the payload tells it from all others."""
@@ -55,7 +56,7 @@ class Act(Enum):
 _offsets = st.sampled_from([-20, 1, 2, 2, 3, 10, 40])
 _misfires = st.sampled_from([Misfire(), Misfire(), Misfire(MisfireMode.SKIP), Misfire(MisfireMode.WITHIN, 20.0)])
 _policies = st.builds(
-    RetryPolicy, attempts=st.integers(1, 3), first_delay_seconds=st.sampled_from([1.0, 20.0]), cap_seconds=st.just(60.0)
+    Retry, attempts=st.integers(1, 3), first_delay_seconds=st.sampled_from([1.0, 20.0]), cap_seconds=st.just(60.0)
 )
 _troubles = st.tuples(st.integers(0, 7), st.sampled_from([fate for fate in Fate if fate is not Fate.GOES_ON]))
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from carillon.wire.clock import Retry
 from shared.clock.rules.callbacks import RabbitCallback
 from shared.clock.rules.recurrence import Every
-from shared.clock.rules.schedules import Definition, Misfire, MisfireMode, RetryPolicy
+from shared.clock.rules.schedules import Definition, Misfire, MisfireMode
 from shared.clock.schedules import ScheduleFlow, Wanted
 from shared.store import Store
 from tests.models.clock.target import Answer
@@ -19,7 +20,7 @@ from tests.tiers import and_rarely
 
 pytestmark = pytest.mark.native
 
-ONE_TRY = RetryPolicy(attempts=1)
+ONE_TRY = Retry(attempts=1)
 BEGINS = 4  # steps of a firing, before that of a suspect's attempt which stores that it begins
 
 

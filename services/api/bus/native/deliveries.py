@@ -14,10 +14,10 @@ from msgspec.structs import asdict
 
 from services.api.accounts.apps import NAMESPACE, namespace_of
 from services.api.bus.native.subscriptions import BUS_SUBSCRIPTION, SEGMENTS
-from services.api.http import paging, wire
+from services.api.http import bodies, paging
+from services.api.http.bodies import Timestamp, decode_body, hide
 from services.api.http.rights import OPERATE_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
-from services.api.http.wire import Timestamp, decode_body, hide
 from shared.bus.deliveries import MOST_AT_ONCE, BusDeadLetterFlow, DeliveryLookup
 from shared.bus.rules.deliveries import (
     BusDeadLetter,
@@ -140,7 +140,7 @@ class BusDeliveriesResource(Resource):
         found = await self._lookup.page(namespace_of(request), key, choice, before=asked.after, limit=asked.limit)
         headers = paging.links(request, asked, found, place_of_delivery)
         personal = sees_personal_data(request)
-        return wire.answer([delivery_view(each, key, personal=personal) for each in found], headers=headers)
+        return bodies.answer([delivery_view(each, key, personal=personal) for each in found], headers=headers)
 
     @Route(
         "GET", BUS_DELIVERY, summary="Show a delivery, and what came of its attempts.",
@@ -152,7 +152,7 @@ class BusDeliveriesResource(Resource):
         personal, asks = sees_personal_data(request), paging.read_flag(request, _EVENTS.name)
         owned = await self._lookup.get(namespace_of(request), delivery_id)
         events = await self._lookup.read_events(owned) if asks and personal else ()
-        return wire.answer(whole_delivery_view(owned.delivery, owned.subscription.key, events, personal=personal))
+        return bodies.answer(whole_delivery_view(owned.delivery, owned.subscription.key, events, personal=personal))
 
 
 class BusDeadLetterView(Struct, frozen=True, kw_only=True):
@@ -256,7 +256,7 @@ class BusDeadLettersResource(Resource):
         )
         headers = paging.links(request, asked, letters, place_of_letter)
         personal = sees_personal_data(request)
-        return wire.answer([bus_letter_view(letter, personal=personal) for letter in letters], headers=headers)
+        return bodies.answer([bus_letter_view(letter, personal=personal) for letter in letters], headers=headers)
 
     @_route(
         "GET", BUS_LETTER, summary="Show a dead letter with its events.",
@@ -264,7 +264,7 @@ class BusDeadLettersResource(Resource):
     )  # fmt: skip
     async def get_bus_dead_letter(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[bytes]:
         letter = await self._flow.get(namespace_of(request), letter_id)
-        return wire.answer(whole_bus_letter_view(letter, personal=sees_personal_data(request)))
+        return bodies.answer(whole_bus_letter_view(letter, personal=sees_personal_data(request)))
 
     @_route(
         "POST", BUS_LETTER + "/retry", summary="Deliver a dead letter again, with the id that it had.",
@@ -273,7 +273,7 @@ class BusDeadLettersResource(Resource):
     )  # fmt: skip
     async def retry_bus_dead_letter(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[bytes]:
         letter = await self._flow.retry(namespace_of(request), letter_id)
-        return wire.answer(BusRetryView(letter.id), HTTPStatus.ACCEPTED)
+        return bodies.answer(BusRetryView(letter.id), HTTPStatus.ACCEPTED)
 
     @_route(
         "POST", BUS_LETTERS + "/retry",
@@ -286,7 +286,7 @@ class BusDeadLettersResource(Resource):
         wanted = decode_body(content, _filter_decoder) if content.strip() else BusRetryFilter()
         key = "" if wanted.key is UNSET else wanted.key
         retried = await self._flow.retry_all(namespace_of(request), key=key)
-        return wire.answer(BusRetriedView(retried.retried, retried.more))
+        return bodies.answer(BusRetriedView(retried.retried, retried.more))
 
     @_route(
         "POST", BUS_LETTER + "/discard", summary="Give a dead letter up.",
@@ -296,4 +296,4 @@ class BusDeadLettersResource(Resource):
         self, request: Request[Any, Any, Any], letter_id: FromPath[str]
     ) -> Response[None]:
         await self._flow.discard(namespace_of(request), letter_id)
-        return wire.empty()
+        return bodies.empty()

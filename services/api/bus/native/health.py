@@ -12,10 +12,10 @@ from msgspec import Struct
 from services.api.accounts.apps import NAMESPACE, namespace_of
 from services.api.bus.native.deliveries import BusAttemptView, attempt_view
 from services.api.bus.native.subscriptions import BUS_SUBSCRIPTION, SEGMENTS
-from services.api.http import wire
+from services.api.http import bodies
+from services.api.http.bodies import Timestamp
 from services.api.http.rights import KNOWN, OPERATE_NAMESPACE, VIEW_NAMESPACE
 from services.api.http.routes import Resource, Route
-from services.api.http.wire import Timestamp
 from shared.bus.receivers import ReceiverTrials
 from shared.bus.rules.subscriptions import EventSubscription, SubscriptionStatus
 from shared.bus.standing import BusPressure, QueueStandings, ReceiverStanding
@@ -64,7 +64,7 @@ class BusHealthResource(Resource):
     )  # fmt: skip
     async def get_bus_subscription_health(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         subscription = await self._subscribing.get(namespace_of(request), key)
-        return wire.answer(_show(subscription, await self._standings.read_receiver(subscription)))
+        return bodies.answer(_show(subscription, await self._standings.read_receiver(subscription)))
 
 
 def _show(subscription: EventSubscription, standing: ReceiverStanding) -> BusHealthView:
@@ -110,7 +110,7 @@ class BusPressureResource(Resource):
     )  # fmt: skip
     async def tell_pressure(self) -> Response[bytes]:
         told = await self._pressure.read()
-        return wire.answer(BusPressureView(told.due, told.queued, told.oldest_seconds, told.log_lag))
+        return bodies.answer(BusPressureView(told.due, told.queued, told.oldest_seconds, told.log_lag))
 
 
 class BusTrialsResource(Resource):
@@ -126,4 +126,4 @@ class BusTrialsResource(Resource):
     )  # fmt: skip
     async def try_bus_receiver(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         attempt = await self._trials.try_receiver(namespace_of(request), key)
-        return wire.answer(attempt_view(attempt, personal=True))
+        return bodies.answer(attempt_view(attempt, personal=True))

@@ -11,10 +11,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from services.api.accounts.apps import NAMESPACE, namespace_of
 from services.api.bus.native.subscriptions import BUS_SUBSCRIPTION, SEGMENTS, FilterBody, read_filter, show_filter
-from services.api.http import paging, wire
+from services.api.http import bodies, paging
+from services.api.http.bodies import Timestamp, decode_body
 from services.api.http.rights import OPERATE_NAMESPACE, VIEW_NAMESPACE
 from services.api.http.routes import Resource, Route
-from services.api.http.wire import Timestamp, decode_body
 from shared.bus.replays import BusReplayFlow, ReplayWish
 from shared.bus.rules.events import check_topic_name
 from shared.bus.rules.replays import Replay, ReplayState
@@ -114,7 +114,7 @@ class BusReplaysResource(Resource):
     async def start_bus_replay(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         wish = read_replay_wish(await request.body())
         replay = await self._flow.start(namespace_of(request), key, wish)
-        return wire.answer(replay_view(replay), HTTPStatus.ACCEPTED)
+        return bodies.answer(replay_view(replay), HTTPStatus.ACCEPTED)
 
     @_route(
         "GET", BUS_REPLAYS, summary="List the replays of a subscription and how far they are, the last first.",
@@ -124,7 +124,7 @@ class BusReplaysResource(Resource):
         asked = paging.read_page(request, int)
         found = await self._flow.page(namespace_of(request), key, below=asked.after, limit=asked.limit)
         headers = paging.links(request, asked, found, lambda replay: replay.number)
-        return wire.answer([replay_view(replay) for replay in found], headers=headers)
+        return bodies.answer([replay_view(replay) for replay in found], headers=headers)
 
     @_route(
         "DELETE", BUS_REPLAYS, summary="Cancel the replays of a subscription. Events that they brought stay queued.",
@@ -132,4 +132,4 @@ class BusReplaysResource(Resource):
     )  # fmt: skip
     async def cancel_bus_replays(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[None]:
         await self._flow.cancel(namespace_of(request), key)
-        return wire.empty()
+        return bodies.empty()

@@ -18,12 +18,12 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict
 
 from services.api.accounts.apps import CALLERS_NAMESPACE, NAMESPACE, namespace_of, own_namespace
-from services.api.http import paging, wire
+from services.api.http import bodies, paging
 from services.api.http.acts import note_change, reason_of
+from services.api.http.bodies import Timestamp, decode_body, hide_path
 from services.api.http.identity import look_again
 from services.api.http.rights import KNOWN, OPERATE_NAMESPACE, OWN_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
 from services.api.http.routes import Resource, Route
-from services.api.http.wire import Timestamp, decode_body, hide_path
 from shared.bus.rules.events import PrivateTopic, check_published_name, check_topic_name
 from shared.bus.rules.filters import Comparison, DataCondition, EventFilter, check_filter
 from shared.bus.rules.subscriptions import (
@@ -243,12 +243,12 @@ class BusSubscriptionsResource(Resource):
         asked = paging.read_page(request, str)
         page = await self._subscribing.page(namespace=namespace_of(request), after=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, page, lambda subscription: subscription.key)
-        return wire.answer(await self._show_all(request, page), headers=headers)
+        return bodies.answer(await self._show_all(request, page), headers=headers)
 
     @_route("GET", BUS_SUBSCRIPTION, summary="Show a subscription, never its secret.", who=VIEW_NAMESPACE)
     async def get_bus_subscription(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         [shown] = await self._show_all(request, [await self._subscribing.get(namespace_of(request), key)])
-        return wire.answer(shown)
+        return bodies.answer(shown)
 
     @_route(
         "PUT", BUS_SUBSCRIPTION,
@@ -283,7 +283,7 @@ class BusSubscriptionsResource(Resource):
     )  # fmt: skip
     async def delete_bus_subscription(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[None]:
         await self._subscribing.unsubscribe(namespace_of(request), key)
-        return wire.empty()
+        return bodies.empty()
 
     @_route(
         "POST", BUS_SUBSCRIPTION + "/pause", summary="Have nothing delivered; what comes is collected.",
@@ -291,14 +291,14 @@ class BusSubscriptionsResource(Resource):
     )  # fmt: skip
     async def pause_bus_subscription(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         moved = await self._subscribing.pause(namespace_of(request), key, reason=reason_of(request))
-        return wire.answer(_show(request, moved))
+        return bodies.answer(_show(request, moved))
 
     @_route(
         "POST", BUS_SUBSCRIPTION + "/resume", summary="Have what waits delivered, after a pause or a suspension.",
         act="subscription.resume", who=OPERATE_NAMESPACE, problems=(_NOT_FOUND, _CONFLICT),
     )  # fmt: skip
     async def resume_bus_subscription(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
-        return wire.answer(_show(request, await self._subscribing.resume(namespace_of(request), key)))
+        return bodies.answer(_show(request, await self._subscribing.resume(namespace_of(request), key)))
 
     @_route(
         "POST", BUS_SUBSCRIPTION + "/secrets",
@@ -325,7 +325,7 @@ def _show(request: Request[Any, Any, Any], subscription: EventSubscription) -> E
 
 
 def _answer_made(made: MadeSubscription, status: HTTPStatus = HTTPStatus.OK) -> Response[bytes]:
-    return wire.answer(subscription_view(made.subscription, secret=made.secret), status)
+    return bodies.answer(subscription_view(made.subscription, secret=made.secret), status)
 
 
 def _note(before: EventSubscription | None, after: EventSubscription) -> None:

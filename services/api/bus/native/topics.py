@@ -11,22 +11,23 @@ from litestar import Request, Response
 from litestar.params import FromPath
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from services.api.http import paging, wire
+from carillon.wire import ItemError
+from services.api.http import bodies, paging
 from services.api.http.acts import UNRECORDED, note_change
-from services.api.http.identity import caller_of, look_again
-from services.api.http.rights import KNOWN
-from services.api.http.routes import JSON, Resource, Route
-from services.api.http.wire import (
+from services.api.http.bodies import (
     NDJSON,
-    ItemError,
     ItemsBody,
     Timestamp,
     decode_body,
+    item_error,
     read_items,
     read_lone_item,
     status_of,
     without_frames,
 )
+from services.api.http.identity import caller_of, look_again
+from services.api.http.rights import KNOWN
+from services.api.http.routes import JSON, Resource, Route
 from shared.accounts.rules.apps import read_namespace
 from shared.accounts.rules.callers import Caller, user_namespace
 from shared.bus.rules.events import (
@@ -108,14 +109,14 @@ class BusTopicsResource(Resource):
         asked = paging.read_page(request, str)
         found = await self._topics.page(after=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, found, lambda each: each.topic.id)
-        return wire.answer([_show(each, caller_of(request)) for each in found], headers=headers)
+        return bodies.answer([_show(each, caller_of(request)) for each in found], headers=headers)
 
     @Route(
         "GET", TOPIC, summary="Show a topic.",
         who=KNOWN, answers={HTTPStatus.OK: BusTopicView}, problems=(HTTPStatus.NOT_FOUND,), segments=SEGMENTS,
     )  # fmt: skip
     async def get_bus_topic(self, request: Request[Any, Any, Any], topic: FromPath[str]) -> Response[bytes]:
-        return wire.answer(_show(await self._topics.get(topic), caller_of(request)))
+        return bodies.answer(_show(await self._topics.get(topic), caller_of(request)))
 
     @Route(
         "PUT", TOPIC,
@@ -142,7 +143,7 @@ class BusTopicsResource(Resource):
             raise Invalid(error.reason, field=error.field) from None
         view = _show(after, caller)
         note_change(None if before is None else _show(before, caller), view)
-        return wire.answer(view, HTTPStatus.CREATED if before is None else HTTPStatus.OK)
+        return bodies.answer(view, HTTPStatus.CREATED if before is None else HTTPStatus.OK)
 
     @Route(
         "DELETE", TOPIC,
@@ -155,7 +156,7 @@ class BusTopicsResource(Resource):
         caller = caller_of(request)
         namespace = None if caller.is_admin else caller.namespace
         await self._topics.remove(topic, namespace=namespace, of_others=caller.is_admin)
-        return wire.empty()
+        return bodies.empty()
 
 
 def _show(found: TopicWithCount, caller: Caller) -> BusTopicView:
@@ -278,7 +279,7 @@ class BusEventsResource(Resource):
             raise Invalid(error.reason, field=error.field) from None
         rest = iter(ids)
         return [
-            PublishedItemView(index=index, id=None, status=status_of(each), error=ItemError.of(each))
+            PublishedItemView(index=index, id=None, status=status_of(each), error=item_error(each))
             if isinstance(each, Invalid)
             else PublishedItemView(index=index, id=next(rest), status=HTTPStatus.ACCEPTED)
             for index, each in enumerate(read)

@@ -15,12 +15,12 @@ from services.api.accounts.tokens import fresh_bus_secret
 from services.api.bus.routemaster.topics import answer, answer_nothing, refuse_as_bad_input
 from services.api.http import errors
 from services.api.http.acts import note_name
+from services.api.http.bodies import decode_body, hide
 from services.api.http.errors import BasicNeeded, Problem, current_request_id, fresh_id
 from services.api.http.health import are_passed
 from services.api.http.identity import caller_of
 from services.api.http.rights import EVERYBODY, OnBus
 from services.api.http.routes import Parameter, Resource, Route
-from services.api.http.wire import decode_body, hide
 from shared.accounts.rules.apps import NAME_CHARACTERS
 from shared.accounts.rules.callers import Token, TokenScope, bus_digest, check_token_name
 from shared.accounts.rules.secrets import SECRET_CHARACTERS, check_bus_secret

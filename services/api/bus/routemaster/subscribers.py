@@ -13,10 +13,10 @@ from litestar.params import FromPath
 from msgspec import Meta, Struct
 
 from services.api.bus.routemaster.topics import SEGMENTS, OwnerNames, answer, answer_nothing, refuse_as_bad_input
+from services.api.http.bodies import decode_body, hide_path
 from services.api.http.identity import caller_of, look_again
 from services.api.http.rights import OnBus
 from services.api.http.routes import Resource, Route
-from services.api.http.wire import decode_body, hide_path
 from shared.accounts.rules.callers import Caller
 from shared.bus.rules.subscriptions import PUBLISHED_KEY, EventSubscription, SubscriptionWish, share_topics
 from shared.bus.standing import QueueStanding, QueueStandings

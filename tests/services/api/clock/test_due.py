@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from services.api.clock import due
+from services.api.clock import schedules
 from tests.services.api.client import Client
 from tests.services.api.conftest import House
 
@@ -67,7 +67,7 @@ async def test_the_look_ends_where_others_have_much_and_says_how_far_it_came(
     for minute in range(1, 5):
         await scheduled(crowd, f"k{minute}", minutes=minute)
     await scheduled(client, "mine", hours=20)
-    monkeypatch.setattr(due, "LOOKED_AT", 3)
+    monkeypatch.setattr(schedules, "LOOKED_AT", 3)
     told = (await client.get("/schedules/due")).json
     assert told["instants"] == []
     assert told["until"] < ahead(minutes=5)

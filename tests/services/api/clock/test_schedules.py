@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pymongo.errors import BulkWriteError
 
-from services.api.http.wire import ITEM_BYTES
+from services.api.http.bodies import ITEM_BYTES
 from shared.clock.rules.callbacks import HttpCallback, RabbitCallback
 from shared.clock.rules.occurrences import HELD_BACK, DeadLetter, Occurrence, OccurrenceKind, Outcome, OutcomeResult
 from shared.clock.rules.schedules import Schedule, ScheduleState, schedule_id

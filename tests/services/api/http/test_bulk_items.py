@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.api.http.wire import NDJSON, ItemsBody, read_items, without_frames
+from services.api.http.bodies import NDJSON, ItemsBody, read_items, without_frames
 from shared.core.errors import Invalid
 
 MOST = 10_000

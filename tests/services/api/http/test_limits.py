@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from services.api.clock import schedules
+from services.api.clock import limits
 from services.api.http.guards import Limited
 from shared.runtime.settings import ApiSettings
 from tests.services.api.client import ADMIN, Client
@@ -20,7 +20,7 @@ SLOW = 2  # requests a second, and twice as many at once
 def _stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody earns another request while a slow machine asks, and the number of schedules is waited for."""
     monkeypatch.setattr(Limited.__init__, "__kwdefaults__", {"monotonic": lambda: 0.0})
-    monkeypatch.setattr(schedules, "_WAIT_SECONDS", 30.0)
+    monkeypatch.setattr(limits, "_WAIT_SECONDS", 30.0)
 
 
 async def limited(house: House, **settings: Any) -> Client:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec import Raw, Struct
 
-from services.api.http.wire import decode_body
+from services.api.http.bodies import decode_body
 from shared.core.errors import Invalid
 
 

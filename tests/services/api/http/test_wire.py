@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.api.http import wire
+from services.api.http import bodies
 from services.api.http.errors import content, problem_of
 from services.api.http.identity import Proxies
 from services.api.jobs.job_body import JobBody
@@ -46,7 +46,7 @@ def test_what_was_meant_is_read_whatever_the_case_and_the_company(
     meant = {"context": context, "expiresAt": expires_at, "csvPath": path, "metadata": None, "x-unknown": [None]}
     body = json.dumps({cased(data, key): value for key, value in meant.items()}).encode()
     space = data.draw(st.text(" \t\r\n", max_size=3)).encode()
-    job = wire.read(space + body + rest, JobBody)
+    job = bodies.read(space + body + rest, JobBody)
     assert job.context == context
     assert (job.expires_at, job.csv_path, job.metadata, job.starts_at) == (expires_at, path, {}, 0)
 
@@ -63,7 +63,7 @@ def problem_of_reading(read: Callable[[], object]) -> dict[str, Any] | None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(body: bytes) -> None:
-    problem = problem_of_reading(lambda: wire.read(body, JobBody))
+    problem = problem_of_reading(lambda: bodies.read(body, JobBody))
     assert problem is None or problem["status"] == 422
 
 
@@ -79,15 +79,15 @@ ANYTHING = st.recursive(
 def test_any_json_is_read_or_refused_with_a_problem_that_can_be_sent(value: Any) -> None:
     body = json.dumps(value).encode()
     for problem in (
-        problem_of_reading(lambda: wire.read(body, JobBody)),
-        problem_of_reading(lambda: list(wire.read_list(body, TemplateBody))),
+        problem_of_reading(lambda: bodies.read(body, JobBody)),
+        problem_of_reading(lambda: list(bodies.read_list(body, TemplateBody))),
     ):
         assert problem is None or problem["reason"] == problem["detail"] != ""
 
 
 @given(VALUES)
 def test_what_is_written_is_the_same_json_in_one_line(value: Any) -> None:
-    written = wire.answer(value).content
+    written = bodies.answer(value).content
     assert json.loads(written) == value
     assert written.endswith(b"\n")
     assert b"\n" not in written[:-1]
@@ -125,10 +125,10 @@ def test_a_body_that_is_nothing_but_beginnings_is_refused_before_it_is_read() ->
     deep = "[" * 60 + "]" * 60
     body = f'{{"name": "a", "body": {{"a": [{",".join([deep] * 8_000)}]}}}}'.encode()
     with pytest.raises(Invalid, match="over 100,000 opening brackets and braces"):
-        wire.read(body, TemplateBody)
+        bodies.read(body, TemplateBody)
 
 
 def test_a_body_of_very_many_values_is_refused_before_it_is_read() -> None:
     body = b'{"name": "a", "body": {"a": [' + b"0," * 250_001 + b"0]}}"
     with pytest.raises(Invalid, match="over 250,000 commas"):
-        wire.read(body, TemplateBody)
+        bodies.read(body, TemplateBody)

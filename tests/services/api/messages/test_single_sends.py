@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from services.api.http.wire import ITEM_BYTES
+from services.api.http.bodies import ITEM_BYTES
 from shared.messages.rules.credentials import Credential
 from shared.messages.rules.ledger import Message
 from shared.messages.rules.singles import SINGLE_QUEUE, Pending, SingleWish

@@ -59,19 +59,19 @@ func makeTemplates(ctx context.Context, client *carillon.APIClient, appId string
 
 func makeSchedule(ctx context.Context, client *carillon.APIClient, seen map[string]interface{}) {
 	due := time.Date(2160, 1, 1, 0, 0, 0, 0, time.UTC)
-	call := carillon.NewHttpData("https://example.com/hook")
+	call := carillon.NewHttpCallback("https://example.com/hook")
 	call.SetPayload(map[string]interface{}{"id": 42})
-	callback := carillon.HttpCallbackBodyAsCallback(carillon.NewHttpCallbackBody("http", *call))
+	callback := carillon.HttpBodyAsCallback(carillon.NewHttpBody("http", *call))
 	body := carillon.NewScheduleBody(callback)
 	body.SetKey("tour")
 	body.SetSchedules([]time.Time{due})
-	body.SetMisfire(carillon.WithinAsMisfire(carillon.NewWithin(60)))
+	body.SetMisfire(carillon.FireWithinAsMisfire(carillon.NewFireWithin(60)))
 	_, _, err := client.SchedulesAPI.CreateSchedule(ctx).IdempotencyKey("tour").ScheduleBody(*body).Execute()
 	check(err)
 	schedule, _, err := client.SchedulesAPI.GetSchedule(ctx, "tour").Execute()
 	check(err)
-	seen["callback"] = schedule.Callback.HttpCallbackBody.Data.Url
-	seen["misfire"] = schedule.Misfire.Within.FireWithinSeconds
+	seen["callback"] = schedule.Callback.HttpBody.Data.Url
+	seen["misfire"] = schedule.Misfire.FireWithin.FireWithinSeconds
 	seen["state"] = schedule.State
 	seen["isDueThen"] = schedule.Next[0].Equal(due)
 

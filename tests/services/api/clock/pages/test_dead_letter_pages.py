@@ -37,12 +37,6 @@ async def left(client: Any) -> set[str]:
     return {letter["id"] for letter in (await client.get("/dead-letters")).json}
 
 
-async def test_nothing_that_died_is_told_as_such(house: House) -> None:
-    client, _ = await person(house)
-    page = await look(client, "/dead-letters")
-    assert (page.status, "There are no dead letters here" in page.text) == (200, True)
-
-
 async def test_they_are_grouped_by_error_and_found_by_it(house: House) -> None:
     client, namespace = await person(house)
     await buried(house, namespace, 3)

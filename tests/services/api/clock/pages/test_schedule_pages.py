@@ -73,31 +73,6 @@ async def test_a_schedule_is_shown_and_deleted_whatever_its_key(house: House) ->
     assert (await look(client, "/schedules/due")).status == 404
 
 
-async def test_a_namespace_without_schedules_says_how_to_make_one(house: House) -> None:
-    client, _ = await person(house)
-    page = await look(client, "/schedules")
-    assert page.status == 200
-    assert "Nothing fires in the next 24 hours" in page.text
-    assert "carillon schedules create" in page.text
-    assert "/ui/new-schedule" in page.links
-
-
-async def test_what_fires_next_is_shown_and_keys_are_searched(house: House) -> None:
-    client, namespace = await person(house)
-    at = (datetime.now(UTC) + timedelta(minutes=20)).isoformat()
-    await scheduled(client, "order.1", every=None, schedules=[at])
-    await scheduled(client, "order.2")
-    await scheduled(client, "bill.1")
-    page = await look(client, "/schedules", prefix="order.")
-    named = f"?namespace={quote(namespace, safe='')}"
-    assert {f"/ui/schedules/order.{n}{named}" for n in (1, 2)} <= set(page.links)
-    assert "Next to fire the next 24 hours" in page.text
-    assert page.is_clean
-    assert page.text.count("bill.1") == 1  # fires next, and does not match
-    assert "svg" in page.tags
-    assert "no key can begin so" in (await look(client, "/schedules", prefix="a/b")).wrong["prefix"]
-
-
 async def test_the_picture_of_a_day_has_a_column_for_each_hour() -> None:
     fires = ("12:29:59", "12:30:00", "13:00:00", "13:59:59")
     instants = [{"at": f"2026-11-27T{at}.5Z"} for at in fires] + [{"at": "2026-11-28T12:30:00Z"}]
@@ -173,16 +148,6 @@ async def test_a_schedule_is_paused_resumed_fired_and_deleted(house: House) -> N
     assert (await owner.get("/schedules/k")).status == 404
     record = (await house.admin.get("/audit?act=schedule.pause")).json[0]
     assert record["reason"] == "a drill"
-
-
-async def test_one_instant_is_taken_out_of_a_list(house: House) -> None:
-    client, _ = await person(house)
-    instants = [f"2050-01-0{day}T00:00:00Z" for day in (1, 2)]
-    await scheduled(client, "list", every=None, schedules=instants)
-    asks = [each for each in (await look(client, "/schedules/list")).actions if "/cancel?" in each]
-    assert len(asks) == 2
-    target(await fill(client, asks[0].removeprefix("/ui")))
-    assert (await client.get("/schedules/list")).json["next"] == instants[1:]
 
 
 async def test_a_schedule_is_made_after_a_look_at_its_instants_and_changed(house: House) -> None:

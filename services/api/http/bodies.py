@@ -10,13 +10,13 @@ import math
 import re
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from http import HTTPStatus
 from io import BytesIO
 from itertools import islice
-from typing import Annotated, Any, NoReturn, Self, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,6 +26,7 @@ from litestar.types import Receive, Scope, Send
 from msgspec import Meta, Raw, Struct, defstruct, inspect
 from msgspec.structs import astuple
 
+from carillon.wire import ItemError
 from services.api.http.errors import STATUS
 from services.api.http.paging import means_dry_run
 from shared.core.errors import Invalid, Refused, suggest
@@ -236,29 +237,56 @@ class _Inexact(str):
     __slots__ = ()
 
 
-def decode_body(content: bytes, decoder: msgspec.json.Decoder[M], *, is_checked_later: bool = False) -> M:
-    """The body as the decoder's type. With `is_checked_later`, duplicate keys are found when the parts are read. Raises
-    `Invalid` with the field, if any."""
+class Between(Struct, frozen=True):
+    """The bounds of a number, both included."""
+
+    least: float
+    most: float
+
+
+class OneOf(Struct, frozen=True):
+    """The choices of a text, and what may be in its place."""
+
+    values: tuple[str, ...]
+    other: tuple[str, ...] = ()
+
+
+Limits = Mapping[type[Struct], Mapping[str, Between | OneOf]]
+"""The bounds and choices of fields, by the type and the name in JSON."""
+
+
+def decode_body(
+    content: bytes, decoder: msgspec.json.Decoder[M], *, limits: Limits | None = None, is_checked_later: bool = False
+) -> M:
+    """The body as the decoder's type. A type of `carillon.wire` has `limits`, and its unknown fields are refused here.
+    With `is_checked_later`, duplicate keys are found when the parts are read. Raises `Invalid` with the field, if
+    any."""
     content = content.removeprefix(BOM_UTF8)
+    kind: Any = decoder.type
     try:
         content.decode()
         body = decoder.decode(content)
         if not is_checked_later:
-            _check_values(content, decoder.type)
+            _check_values(content, kind, is_lenient=limits is not None)
+        if limits is not None:
+            _check_limits(body, limits, "")
         return body
     except UnicodeDecodeError:
         raise Invalid("the body is not UTF-8") from None
     except RecursionError:
         raise Invalid("the body is nested too deeply") from None
     except msgspec.ValidationError as error:
-        what, path = read_mistake(str(error), decoder.type)
+        if limits is not None:
+            with suppress(ValueError, RecursionError):
+                _check_names(json.loads(content, object_pairs_hook=tuple), _shapes_of(kind), "")
+        what, path = read_mistake(str(error), kind)
         raise Invalid(what, field=path or None) from None
     except msgspec.DecodeError:
         fault = find_json_fault(content.decode())
         raise Invalid(f"the body is not JSON: {fault}" if content.strip() else "the body is empty") from None
 
 
-def _check_values(content: bytes, kind: Any) -> None:
+def _check_values(content: bytes, kind: Any, *, is_lenient: bool) -> None:
     """Raise `Invalid` if a key of the body has two values, because readers disagree about which one counts; if a number
     in a field for any value would change; or if such a field is nested too deep. A part that is not read, such as a
     payload, is passed on as it came."""
@@ -283,8 +311,69 @@ def _check_values(content: bytes, kind: Any) -> None:
         parse_int=note_integer,
         parse_float=lambda text: note_number(text, is_exact(text)),
     )
+    if is_lenient:
+        _check_names(whole, _shapes_of(kind), "")
     if seen:
         _check_objects(whole, types_of(kind), "")
+
+
+class _Shape(Struct, frozen=True):
+    """The fields of an object, each with the shapes of the objects in it. It is chosen by its tag, if it has one."""
+
+    tag_field: str | None
+    tag: Any
+    fields: dict[str, tuple["_Shape", ...]]
+
+
+@lru_cache
+def _shapes_of(kind: Any) -> tuple[_Shape, ...]:
+    return tuple(_shapes(types_of(kind)))
+
+
+def _shapes(types: Types) -> Iterator[_Shape]:
+    for each in types:
+        if isinstance(each, inspect.ListType | inspect.VarTupleType):
+            yield from _shapes([each.item_type])
+        elif isinstance(each, inspect.StructType):
+            fields = {
+                field.encode_name: tuple(_shapes(types_within([each], field.encode_name))) for field in each.fields
+            }
+            tag = {each.tag_field: ()} if each.tag_field else {}
+            yield _Shape(each.tag_field, each.tag, fields | tag)
+
+
+def _check_names(value: Any, shapes: tuple[_Shape, ...], place: str) -> None:
+    """Raise `Invalid` for a field that the shape of its object does not have."""
+    if isinstance(value, list):
+        for index, each in enumerate(value):
+            if isinstance(each, list | tuple):
+                _check_names(each, shapes, f"{place}[{index}]")
+    elif isinstance(value, tuple):
+        found = [each for each in shapes if each.tag is None or (each.tag_field, each.tag) in value]
+        for key, inner in value if found else ():
+            name = f"{place}.{key}" if place else key
+            if key not in found[0].fields:
+                raise Invalid(f"there is no field {name!r}{suggest(key, found[0].fields)}", field=name)
+            if found[0].fields[key] and isinstance(inner, list | tuple):
+                _check_names(inner, found[0].fields[key], name)
+
+
+def _check_limits(value: Any, limits: Limits, place: str) -> None:
+    own = limits.get(type(value), {})
+    for field in msgspec.structs.fields(value):
+        inner = getattr(value, field.name)
+        name = f"{place}.{field.encode_name}" if place else field.encode_name
+        match inner, own.get(field.encode_name):
+            case int() | float(), Between(least, most) if not least <= inner <= most:
+                rule = f">= {least}" if inner < least else f"<= {most}"
+                kind = "a number" if float in get_args(field.type) or field.type is float else "an integer"
+                raise Invalid(f"{name} must be {kind} {rule}", field=name)
+            case str(), OneOf(values, other) if inner not in values:
+                raise Invalid(f"{name} must be one of {', '.join(values + other)}, not {inner!r}", field=name)
+            case Struct(), _:
+                _check_limits(inner, limits, name)
+            case _:
+                pass
 
 
 def _check_objects(value: Any, types: Types, path: str, depth: int = 1) -> None:
@@ -317,15 +406,8 @@ _lone_decoder = msgspec.json.Decoder(Raw)
 R = TypeVar("R", bound=Refused)
 
 
-class ItemError(Struct, frozen=True):
-    """The error in an item."""
-
-    reason: str
-    field: str | None
-
-    @classmethod
-    def of(cls, error: Refused) -> Self:
-        return cls(error.reason, error.field)
+def item_error(error: Refused) -> ItemError:
+    return ItemError(error.reason, error.field)
 
 
 class ItemsBody(Struct, frozen=True):

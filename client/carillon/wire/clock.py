@@ -1,0 +1,247 @@
+"""Schedules and their callbacks, occurrences and dead letters."""
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Annotated, Generic
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from carillon.wire import At, ItemError, Payload, Result, Short
+
+
+class RabbitCallback(Struct, Generic[Payload], frozen=True, kw_only=True, omit_defaults=True):
+    """A message to RabbitMQ: to `queue`, or to `exchange` with `routing_key`. Done when the broker has confirmed it."""
+
+    payload: Payload
+    queue: str | None = None
+    exchange: str | None = None
+    routing_key: str | None = None
+    headers: Mapping[str, str] | None = None
+
+
+class HttpCallback(Struct, Generic[Payload], frozen=True, kw_only=True):
+    """A call, done when it is answered with 2xx. With a `secret` (`whsec_…`), which an answer does not show, it is
+    signed by Standard Webhooks."""
+
+    url: str
+    method: str = "POST"
+    headers: Mapping[str, str] | None = None
+    payload: Payload | UnsetType = UNSET
+    secret: str | None = None
+
+
+class KafkaCallback(Struct, Generic[Payload], frozen=True, kw_only=True, omit_defaults=True):
+    """A record for Kafka. Done when all replicas in sync have it."""
+
+    payload: Payload
+    topic: str
+    key: str | None = None
+    headers: Mapping[str, str] | None = None
+
+
+class RabbitBody(Struct, Generic[Payload], frozen=True, tag_field="type", tag="rabbitmq"):
+    """A message to RabbitMQ."""
+
+    data: RabbitCallback[Payload]
+
+
+class HttpBody(Struct, Generic[Payload], frozen=True, tag_field="type", tag="http"):
+    """An HTTP call."""
+
+    data: HttpCallback[Payload]
+
+
+class KafkaBody(Struct, Generic[Payload], frozen=True, tag_field="type", tag="kafka"):
+    """A record for Kafka."""
+
+    data: KafkaCallback[Payload]
+
+
+CallbackBody = Annotated[
+    RabbitBody[Payload] | HttpBody[Payload] | KafkaBody[Payload],
+    Meta(title="Callback", description="The call or message at each instant."),
+]
+
+
+class FireWithin(Struct, frozen=True):
+    """Fire unless it is later than that."""
+
+    fire_within_seconds: float
+
+
+Misfire = Annotated[
+    str | FireWithin, Meta(title="Misfire", description="The treatment of a late instant: `fire`, `skip`, or a bound.")
+]
+
+
+class Retry(Struct, frozen=True, kw_only=True):
+    """How often an instant is attempted, and the pauses between: from `first_delay_seconds`, growing by `factor` up to
+    `cap_seconds`."""
+
+    attempts: int = 10
+    first_delay_seconds: float = 5.0
+    factor: float = 3.0
+    cap_seconds: float = 3_600.0
+
+
+class Timing(Struct, Generic[At], frozen=True, kw_only=True, omit_defaults=True):
+    """A key, and exactly one of `schedules` (instants, up to 10,000), `cron` (five fields) and `every` (seconds)."""
+
+    key: str | None = None
+    instants: Sequence[At] | None = field(default=None, name="schedules")
+    cron: str | None = None
+    timezone: str | None = None
+    every_seconds: int | None = field(default=None, name="every")
+    starts_at: At | None = None
+    ends_at: At | None = None
+    max_occurrences: int | None = None
+
+
+class Request(Timing[At], Generic[At], frozen=True, kw_only=True):
+    """The fields of a schedule but for its callback."""
+
+    window_seconds: float = 0.0
+    misfire: Misfire = "fire"
+    retry: Retry = Retry()
+    labels: Mapping[str, str] = {}
+
+
+class ScheduleBody(Request[At], Generic[At, Payload], frozen=True, kw_only=True):
+    """A schedule: exactly one of `schedules` (timestamps), `cron` and `every` (seconds).
+
+    `starts_at` and `ends_at` bound a recurrence; `every` counts from `starts_at` or, without it, from the start of
+    1970, so that its instants do not depend on when it was asked for. Unless `misfire` says otherwise, what comes late
+    fires all the same.
+    """
+
+    callback: CallbackBody[Payload]
+
+
+class Outcome(Struct, Generic[At], frozen=True, kw_only=True):
+    """One attempt: when it was due, when it was made, by how much later, and how it ended."""
+
+    due: At
+    at: At
+    late_ms: int
+    attempt: int
+    result: str
+    error: str = ""
+
+
+class StoredSchedule(Timing[At], Generic[At, Payload], frozen=True, kw_only=True):
+    """A schedule as it was asked for and as it is now. In a list without `schedules`, `next`, `skipped`, `outcomes`.
+
+    `next` are up to 20 pending instants that are still ahead, with their delay within the window; `next_try_at` is when
+    the first call that failed, planned or fired by hand, is tried again. `skipped`, in an answer to POST and PUT, are
+    those that were past when it was made; `outcomes` the last 20 attempts. `updated_at` tells when the content was
+    given. `redacted` says that the callback is shown without its payload, headers, key and the path of its URL, and
+    outcomes without their errors, because the caller is a viewer.
+    """
+
+    key: str
+    window_seconds: float
+    misfire: Misfire
+    retry: Retry
+    labels: Mapping[str, str]
+    body: CallbackBody[Payload] = field(name="callback")
+    state: str
+    next: tuple[At, ...] | None = None
+    next_try_at: At | None = None
+    skipped: tuple[At, ...] | None = None
+    outcomes: tuple[Outcome[At], ...] | None = None
+    created_at: At
+    updated_at: At
+    redacted: bool
+
+    __repr__ = Short.__repr__
+
+    @property
+    def callback(self) -> RabbitCallback[Payload] | HttpCallback[Payload] | KafkaCallback[Payload]:
+        """The callback of each instant; a secret is not shown."""
+        return self.body.data
+
+
+class SchedulePreview(Struct, Generic[At], frozen=True):
+    """The next instants of a schedule that is not made."""
+
+    next: tuple[At, ...]
+
+
+class Fired(Struct, Generic[At], frozen=True):
+    """An instant that was fired by hand: `id` is the message id."""
+
+    id: str
+    due: At
+
+
+class BulkResult(Result, frozen=True, kw_only=True):
+    """The result of the item with this index: `status` is the answer that it would have got on its own."""
+
+    key: str | None
+    status: int
+    error: ItemError | None = None
+
+    @property
+    def created(self) -> bool:
+        """Whether it is new; one that was there with the same content is not, and is no error."""
+        return self.status == HTTPStatus.CREATED
+
+
+class DueInstant(Struct, Generic[At], frozen=True, kw_only=True):
+    """An instant of the schedule with this key. It fires at `at`: at `due`, or when it is tried again. `attempts` were
+    refused. `kind` is `once`, `series` (of a recurrence) or `asked` (fired by hand)."""
+
+    namespace: str
+    key: str
+    due: At
+    at: At
+    attempts: int = 0
+    kind: str = ""
+
+
+class DueInstants(Struct, Generic[At], frozen=True, kw_only=True):
+    """The instants that fire next as of `as_of`, the first one first: all that are due before `until`."""
+
+    as_of: At
+    until: At
+    instants: tuple[DueInstant[At], ...]
+
+
+class DeadLetter(Struct, Generic[At], frozen=True, kw_only=True):
+    """An instant that was refused to the last attempt; `id` is its message id. `redacted` says that `error` is left
+    out: the caller is a viewer."""
+
+    id: str
+    namespace: str = ""
+    key: str
+    due: At
+    died_at: At
+    attempts: int
+    error: str
+    redacted: bool = False
+
+
+class WholeDeadLetter(DeadLetter[At], Generic[At, Payload], frozen=True, kw_only=True):
+    """A dead letter with what a retry would do now: `null` where its schedule is gone, so that it can only be
+    discarded."""
+
+    body: CallbackBody[Payload] | None = field(name="callback")
+
+    @property
+    def callback(self) -> RabbitCallback[Payload] | HttpCallback[Payload] | KafkaCallback[Payload] | None:
+        """The callback that a retry would make; `None` if the schedule is gone."""
+        return None if self.body is None else self.body.data
+
+
+class ErrorCount(Struct, Generic[At], frozen=True, kw_only=True):
+    """How many of the last dead letters had this error, and when the last of these died."""
+
+    error: str
+    count: int
+    last_died_at: At
+
+
+class RetriedDeadLetter(Struct, frozen=True):
+    """The dead letter that is tried again."""
+
+    id: str

@@ -1,0 +1,395 @@
+"""The body of a schedule with its callback, read with the checks that a deployment makes of its targets; and a
+schedule as clients see it, without the secret of its callback."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from itertools import islice
+from typing import assert_never
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from carillon.wire import clock as wire
+from carillon.wire.clock import FireWithin, Retry, ScheduleBody, StoredSchedule
+from services.api.http.bodies import Between, Limits, OneOf, Timestamp, decode_body, hide, hide_path
+from shared.accounts.rules.secrets import PREFIX
+from shared.clock.rules.callbacks import (
+    HEADER_BYTES,
+    HEADERS,
+    NAME_BYTES,
+    PAYLOAD_BYTES,
+    Callback,
+    HttpCallback,
+    KafkaCallback,
+    RabbitCallback,
+    Targets,
+    check_queue_target,
+    check_topic_target,
+)
+from shared.clock.rules.occurrences import Occurrence, Outcome, OutcomeResult
+from shared.clock.rules.recurrence import Cron, Every, Recurrence, check_cron, next_after, plain_line
+from shared.clock.rules.schedules import (
+    LABELS,
+    TIMESTAMPS,
+    Definition,
+    Misfire,
+    MisfireMode,
+    Schedule,
+    ScheduleState,
+    check_key,
+    due_instants,
+    is_findable,
+    split_by_now,
+    spread,
+)
+from shared.core.errors import Invalid
+from shared.core.instants import EPOCH, format_instant, format_maybe, read_instant
+from shared.core.plain_words import JSON_DEPTH, is_deeper
+from shared.drivers.http.checks import check_headers, check_method
+from shared.drivers.http.signing import check_secret
+
+LABEL_NAME_CHARACTERS = 63
+LABEL_VALUE_CHARACTERS = 255
+DAY_SECONDS = 86_400
+LONGEST_INTERVAL_SECONDS = 36_525 * DAY_SECONDS  # a century
+# Other routes have these in the place of a key, or clients remove them from a path.
+NOT_KEYS = frozenset({"bulk", "due", "preview", ".", ".."})
+NEXT = 20  # instants that an answer has
+_BEFORE_FIRST = EPOCH - timedelta(milliseconds=1)
+_MISFIRE = OneOf(("fire", "skip"), ("an object",))
+LIMITS: Limits = {
+    ScheduleBody: {
+        "every": Between(1, LONGEST_INTERVAL_SECONDS),
+        "max_occurrences": Between(1, 2**53),
+        "window_seconds": Between(0, DAY_SECONDS),
+        "misfire": _MISFIRE,
+    },
+    FireWithin: {"fire_within_seconds": Between(1, 3_650 * DAY_SECONDS)},
+    Retry: {
+        "attempts": Between(1, 100),
+        "first_delay_seconds": Between(0.1, DAY_SECONDS),
+        "factor": Between(1, 10),
+        "cap_seconds": Between(0.1, 7 * DAY_SECONDS),
+    },
+    StoredSchedule: {"state": OneOf(tuple(ScheduleState)), "misfire": _MISFIRE},
+    wire.Outcome: {"result": OneOf(tuple(OutcomeResult))},
+}
+Body = ScheduleBody[Timestamp, Raw]
+Shown = StoredSchedule[Timestamp, Raw]
+_decoder = msgspec.json.Decoder(Body)
+
+
+def read(content: bytes, targets: Targets, *, key: str | None = None) -> tuple[str, Definition]:
+    """The key and the definition that a request asks for; `key` is the path's, if it has one. Raises `Invalid`."""
+    body = decode_body(content, _decoder, limits=LIMITS)
+    if body.key is None and key is None:
+        raise Invalid("a key is needed", field="key")
+    if key is not None and body.key is not None and body.key != key:
+        raise Invalid("the key is not that of the path", field="key", value=body.key)
+    wanted = body.key if key is None else key
+    assert wanted is not None
+    if wanted in NOT_KEYS:
+        raise Invalid(
+            "this cannot be a key: it has another meaning in the path of a request", field="key", value=wanted
+        )
+    check_key(wanted)
+    return wanted, _definition(body, targets)
+
+
+def read_preview(content: bytes, targets: Targets) -> tuple[str, Definition]:
+    """As `read`, but the key may be left out: it tells the place in a window, and nothing else."""
+    body = decode_body(content, _decoder, limits=LIMITS)
+    if body.key is not None:
+        check_key(body.key)
+    return body.key or "", _definition(body, targets)
+
+
+def _definition(body: Body, targets: Targets) -> Definition:
+    _check_kind(body)
+    recurrence = _recurrence(body)
+    _check_labels(body.labels)
+    return Definition(
+        callback=read_callback(body.callback, targets),
+        instants=_instants(body.instants) if body.instants is not None else (),
+        recurrence=recurrence,
+        max_occurrences=body.max_occurrences,
+        window_seconds=body.window_seconds,
+        misfire=_misfire(body.misfire),
+        retry=body.retry,
+        labels=dict(body.labels),
+    )
+
+
+def _check_kind(body: Body) -> None:
+    kinds = {"schedules": body.instants, "cron": body.cron, "every": body.every_seconds}
+    given = [name for name, value in kinds.items() if value is not None]
+    if len(given) != 1:
+        rule = "schedules (timestamps), cron (a line) and every (seconds)"
+        if given:
+            raise Invalid(f"give only one of {rule}", field=given[1])
+        raise Invalid(f"give one of {rule}", field="schedules")
+    if body.instants is not None:
+        bounds = {"starts_at": body.starts_at, "ends_at": body.ends_at, "max_occurrences": body.max_occurrences}
+        for name, value in bounds.items():
+            if value is not None:
+                raise Invalid(f"{name} goes with cron or every, not with schedules", field=name)
+    if body.timezone is not None and body.cron is None:
+        raise Invalid("timezone goes with cron", field="timezone", value=body.timezone)
+
+
+def _instants(timestamps: Sequence[str]) -> tuple[datetime, ...]:
+    if not 1 <= len(timestamps) <= TIMESTAMPS:
+        raise Invalid(f"1 to {TIMESTAMPS:,} timestamps are needed", field="schedules", value=len(timestamps))
+    read = {read_instant(text, field=f"schedules[{index}]") for index, text in enumerate(timestamps)}
+    return tuple(sorted(read))
+
+
+def _recurrence(body: Body) -> Recurrence | None:
+    if body.instants is not None:
+        return None
+    starts_at = None if body.starts_at is None else read_instant(body.starts_at, field="starts_at")
+    ends_at = None if body.ends_at is None else read_instant(body.ends_at, field="ends_at")
+    if starts_at is not None and ends_at is not None and ends_at < starts_at:
+        raise Invalid("ends_at must not be before starts_at", field="ends_at", value=body.ends_at)
+    recurrence = _to_recurrence(body, starts_at, ends_at)
+    bounded = starts_at is not None or ends_at is not None
+    if bounded and next_after(recurrence, _BEFORE_FIRST) is None:
+        field = "ends_at" if ends_at is not None else "cron" if body.cron is not None else "every"
+        raise Invalid("the schedule has no instant between starts_at and ends_at", field=field)
+    return recurrence
+
+
+def _to_recurrence(body: Body, starts_at: datetime | None, ends_at: datetime | None) -> Recurrence:
+    if body.cron is not None:
+        timezone = "UTC" if body.timezone is None else body.timezone
+        line = plain_line(body.cron)
+        check_cron(line, timezone)
+        return Cron(line, timezone, starts_at, ends_at)
+    assert body.every_seconds is not None  # one of the three is given
+    return Every(body.every_seconds, EPOCH if starts_at is None else starts_at, starts_at, ends_at)
+
+
+def _misfire(body: str | FireWithin) -> Misfire:
+    if isinstance(body, FireWithin):
+        return Misfire(MisfireMode.WITHIN, body.fire_within_seconds)
+    return Misfire(MisfireMode(body))
+
+
+def _check_labels(labels: Mapping[str, str]) -> None:
+    if len(labels) > LABELS:
+        raise Invalid(f"must have at most {LABELS} labels", field="labels")
+    for name, value in labels.items():
+        if not (name.isprintable() and 1 <= len(name) <= LABEL_NAME_CHARACTERS and is_findable(name, "")):
+            rule = f"a label's name must have 1 to {LABEL_NAME_CHARACTERS} printable characters, but no colon or comma"
+            raise Invalid(rule, field="labels", value=name)
+        if len(value) > LABEL_VALUE_CHARACTERS or not is_findable(name, value):
+            rule = f"a label's value must have at most {LABEL_VALUE_CHARACTERS} characters, but no comma"
+            raise Invalid(rule, field=f"labels.{name}")
+
+
+def show_schedule(
+    schedule: Schedule,
+    *,
+    ahead: Iterable[datetime] | None = None,
+    skipped: Iterable[datetime] | None = None,
+    outcomes: Iterable[Outcome] | None = None,
+    next_try: datetime | None = None,
+    personal: bool = True,
+) -> StoredSchedule[str, Raw]:
+    """The schedule with those of the lists that are given; `ahead` is shown as `next`. Without personal data unless
+    `personal`."""
+    definition = schedule.definition
+    recurrence = definition.recurrence
+    return StoredSchedule(
+        key=schedule.key,
+        instants=_timestamps(definition.instants or None),
+        cron=recurrence.line if isinstance(recurrence, Cron) else None,
+        timezone=recurrence.timezone if isinstance(recurrence, Cron) else None,
+        every_seconds=recurrence.seconds if isinstance(recurrence, Every) else None,
+        starts_at=format_maybe(recurrence.starts_at if recurrence is not None else None),
+        ends_at=format_maybe(recurrence.ends_at if recurrence is not None else None),
+        max_occurrences=definition.max_occurrences,
+        window_seconds=definition.window_seconds,
+        misfire=_show_misfire(definition.misfire),
+        retry=definition.retry,
+        labels=definition.labels,
+        body=show_callback(definition.callback, personal=personal),
+        redacted=not personal,
+        state=schedule.state,
+        next=_timestamps(ahead),
+        next_try_at=format_maybe(next_try),
+        skipped=_timestamps(skipped),
+        outcomes=None if outcomes is None else tuple(_show_outcome(each, personal=personal) for each in outcomes),
+        created_at=format_instant(schedule.created_at),
+        updated_at=format_instant(schedule.accepted_at),
+    )
+
+
+def planned_instants(definition: Definition, key: str, now: datetime) -> list[datetime]:
+    if definition.recurrence is not None:
+        return list(islice(due_instants(definition, key, now), NEXT))
+    delay = spread(definition, key)
+    return [instant + delay for instant in split_by_now(definition, now)[0][:NEXT]]
+
+
+def pending_instants(schedule: Schedule, occurrences: Sequence[Occurrence], now: datetime) -> list[datetime]:
+    """The instants after now of a list's occurrences, or of the one occurrence of a recurrence."""
+    if schedule.definition.recurrence is None:
+        return [each.due for each in occurrences]
+    if not occurrences:
+        return []
+    [series] = occurrences
+    ahead = [series.due] if series.due > now else []
+    following = due_instants(schedule.definition, schedule.key, max(series.due, now), series.runs + 1)
+    return [*ahead, *islice(following, NEXT - len(ahead))]
+
+
+def _show_outcome(outcome: Outcome, *, personal: bool) -> wire.Outcome[str]:
+    return wire.Outcome(
+        due=format_instant(outcome.due),
+        at=format_instant(outcome.at),
+        late_ms=max(0, (outcome.at - outcome.due) // timedelta(milliseconds=1)),
+        attempt=outcome.attempt,
+        result=outcome.result,
+        error=outcome.error if personal else hide(outcome.error),
+    )
+
+
+def _timestamps(instants: Iterable[datetime] | None) -> tuple[str, ...] | None:
+    return None if instants is None else tuple(format_instant(instant) for instant in instants)
+
+
+def _show_misfire(rule: Misfire) -> str | FireWithin:
+    return FireWithin(rule.within_seconds) if rule.mode is MisfireMode.WITHIN else rule.mode
+
+
+FIELD = "callback"
+KEY_BYTES = 4_096
+HIDDEN = f"{PREFIX}***"
+
+_PAYLOAD = f"{FIELD}.data.payload"
+_exact = msgspec.json.Decoder(float_hook=Decimal)
+_OUR_HEADERS = "carillon-"
+# RabbitMQ would send a copy to whatever queue these name, and closes the channel where they name none.
+_ROUTING_HEADERS = frozenset({"cc", "bcc"})
+
+
+def read_callback(body: wire.CallbackBody[Raw], targets: Targets) -> Callback:
+    match body:
+        case wire.RabbitBody(data):
+            return _rabbit(data, targets)
+        case wire.HttpBody(data):
+            return _http(data, targets)
+        case wire.KafkaBody(data):
+            return _kafka(data, targets)
+        case _:
+            assert_never(body)
+
+
+def show_callback(callback: Callback, *, personal: bool = True) -> wire.CallbackBody[Raw]:
+    """A callback as it was asked for, but for its secret. Unless `personal`, it says where it goes only, without the
+    path of a URL, which may hold a secret."""
+    payload = Raw(callback.payload.encode() if personal else b"null")
+    headers = callback.headers if personal else {}
+    match callback:
+        case RabbitCallback():
+            return wire.RabbitBody(
+                wire.RabbitCallback(
+                    payload=payload,
+                    queue=callback.queue or None,
+                    exchange=callback.exchange or None,
+                    routing_key=(callback.routing_key or None) if personal else None,
+                    headers=headers or None,
+                )
+            )
+        case HttpCallback():
+            return wire.HttpBody(
+                wire.HttpCallback(
+                    url=callback.url if personal else hide_path(callback.url),
+                    method=callback.method,
+                    headers=headers,
+                    payload=payload if callback.payload or not personal else UNSET,
+                    secret=HIDDEN if callback.secret else None,
+                )
+            )
+        case KafkaCallback():
+            key = callback.key if personal else None
+            return wire.KafkaBody(
+                wire.KafkaCallback(payload=payload, topic=callback.topic, key=key, headers=headers or None)
+            )
+        case _:
+            assert_never(callback)
+
+
+def _rabbit(data: wire.RabbitCallback[Raw], targets: Targets) -> RabbitCallback:
+    callback = RabbitCallback(
+        payload=_payload(data.payload),
+        queue=data.queue or "",
+        exchange=data.exchange or "",
+        routing_key=data.routing_key or "",
+        headers=dict(data.headers or {}),
+    )
+    check_queue_target(callback, targets, field=FIELD)
+    if callback.queue and callback.routing_key:
+        raise Invalid("routing_key goes with exchange", field=f"{FIELD}.data.routing_key", value=callback.routing_key)
+    _check_message_headers(callback.headers)
+    for name in callback.headers:
+        if name.casefold() in _ROUTING_HEADERS:
+            raise Invalid("this header would send the message elsewhere too", field=f"{FIELD}.data.headers.{name}")
+    return callback
+
+
+def _http(data: wire.HttpCallback[Raw], targets: Targets) -> HttpCallback:
+    headers = dict(data.headers or {})
+    targets.check_url(data.url, field=f"{FIELD}.data.url")
+    check_method(data.method, f"{FIELD}.data.method")
+    check_headers(headers, f"{FIELD}.data.headers")
+    if data.secret is not None:
+        check_secret(data.secret, f"{FIELD}.data.secret")
+    return HttpCallback(
+        payload="" if data.payload is UNSET else _payload(data.payload),
+        url=data.url,
+        method=data.method,
+        headers=headers,
+        secret=data.secret or "",
+    )
+
+
+def _kafka(data: wire.KafkaCallback[Raw], targets: Targets) -> KafkaCallback:
+    callback = KafkaCallback(
+        payload=_payload(data.payload), topic=data.topic, key=data.key, headers=dict(data.headers or {})
+    )
+    check_topic_target(callback, targets, field=FIELD)
+    if data.key is not None and len(data.key.encode()) > KEY_BYTES:
+        raise Invalid(f"a record's key has at most {KEY_BYTES:,} bytes", field=f"{FIELD}.data.key")
+    _check_message_headers(callback.headers)
+    return callback
+
+
+def _payload(raw: Raw) -> str:
+    """The text as it came. The decoder has checked that it is JSON and that the body is UTF-8."""
+    text = bytes(raw)
+    if len(text) > PAYLOAD_BYTES:
+        raise Invalid(f"a payload has at most {PAYLOAD_BYTES // 1024} KiB", field=_PAYLOAD)
+    if is_deeper(text, JSON_DEPTH):
+        raise Invalid(f"a payload is nested at most {JSON_DEPTH} deep", field=_PAYLOAD)
+    try:
+        _exact.decode(text)
+    except (msgspec.DecodeError, InvalidOperation):
+        rule = "a payload's number has at most 4,300 digits, and an exponent of at most 17 digits: send a string"
+        raise Invalid(rule, field=_PAYLOAD) from None
+    return text.decode()
+
+
+def _check_message_headers(headers: Mapping[str, str]) -> None:
+    field = f"{FIELD}.data.headers"
+    if len(headers) > HEADERS:
+        raise Invalid(f"at most {HEADERS} headers", field=field)
+    if sum(len(name.encode()) + len(value.encode()) for name, value in headers.items()) > HEADER_BYTES:
+        raise Invalid(f"at most {HEADER_BYTES:,} bytes of headers", field=field)
+    for name in headers:
+        if not (name.isprintable() and 1 <= len(name.encode()) <= NAME_BYTES):
+            raise Invalid(f"a header's name has 1 to {NAME_BYTES} bytes, all printable", field=field, value=name)
+        if name.casefold().startswith(_OUR_HEADERS):
+            raise Invalid(f"headers that begin with {_OUR_HEADERS} are Carillon's", field=f"{field}.{name}")

@@ -1,0 +1,99 @@
+"""How many schedules a namespace may have, and how often one may recur."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from cachetools import LRUCache
+from msgspec import Struct
+
+from shared.clock.rules.recurrence import Every
+from shared.clock.schedules import Wanted
+from shared.core.errors import Conflict, Invalid, Refused, Unavailable
+from shared.runtime.settings import ApiSettings
+from shared.store import Store
+
+_NAMESPACES = 10_000
+_WAIT_SECONDS = 0.5
+_FRESH_SECONDS = 60.0
+_FULL_SECONDS = 1.0
+# A count that took long is made rarely: counting takes this part of the time at most.
+_COUNTING_SHARE = 0.05
+
+
+class _Count(Struct):
+    """How many schedules of a namespace are unfinished: `counted` then, and `added` here since."""
+
+    counting: "asyncio.Task[None] | None" = None
+    counted: int = 0
+    added: int = 0
+    at: float = float("-inf")
+    took: float = 0.0
+
+
+class ScheduleLimits:
+    """The limits of a namespace's schedules: how many there may be, and how often they may recur.
+
+    They are counted now and then, in the background where that takes long; until the first count is there, nothing is
+    refused. In between a process adds what it takes in itself. So several processes together may exceed the number by
+    what they take in between two counts.
+    """
+
+    def __init__(self, store: Store, settings: ApiSettings) -> None:
+        self._store = store
+        self._pending = settings.pending_schedules
+        self._least_every = settings.least_every_seconds
+        self._counts: LRUCache[str, _Count] = LRUCache(_NAMESPACES)
+
+    async def check(self, wanted: Wanted) -> None:
+        for refusal in (await self.judge([wanted])).values():
+            raise refusal
+
+    async def judge(self, wanted: Sequence[Wanted]) -> dict[str, Refused]:
+        """The refusals by id; all are of one namespace. A schedule that exists does not count anew."""
+        often = {each.id: refusal for each in wanted if (refusal := self._too_often(each)) is not None}
+        others = [each for each in wanted if each.id not in often]
+        return often | (await self._judge_number(others) if others else {})
+
+    def _too_often(self, wanted: Wanted) -> Invalid | None:
+        recurrence = wanted.definition.recurrence
+        if not isinstance(recurrence, Every) or recurrence.seconds >= self._least_every:
+            return None
+        reason = f"every is at least {self._least_every} seconds in this deployment"
+        return Invalid(reason, field="every", value=recurrence.seconds)
+
+    async def _judge_number(self, wanted: Sequence[Wanted]) -> dict[str, Refused]:
+        count = await self._count(wanted[0].namespace, len(wanted))
+        room = max(self._pending - count.counted - count.added, 0)
+        if room >= len(wanted):
+            count.added += len(wanted)
+            return {}
+        there = await self._store.schedules.many([each.id for each in wanted])
+        fresh = list(dict.fromkeys(each.id for each in wanted if each.id not in there))
+        count.added += min(len(fresh), room)
+        reason = f"{self._pending:,} unfinished schedules are all that a namespace may have"
+        return {id: Conflict(reason, field="key") for id in fresh[room:]}
+
+    async def _count(self, namespace: str, more: int) -> _Count:
+        """The count, read again if it is old, or if it is not fresh and there seems to be no room."""
+        count = self._counts[namespace] = self._counts.get(namespace) or _Count()
+        full = count.counted + count.added + more > self._pending
+        fresh = max(_FULL_SECONDS if full else _FRESH_SECONDS, count.took / _COUNTING_SHARE)
+        if count.counting is None and time.monotonic() >= count.at + fresh:
+            count.counting = asyncio.create_task(self._look(namespace, count))
+        if count.counting is not None:
+            await asyncio.wait({count.counting}, timeout=_WAIT_SECONDS)
+        return count
+
+    async def _look(self, namespace: str, count: _Count) -> None:
+        began = time.monotonic()
+        added = count.added
+        try:
+            count.counted = await self._store.schedules.count_pending(namespace)
+            count.added -= added
+        except Unavailable:
+            pass  # what this request stores meets the same store
+        finally:
+            count.at = time.monotonic()
+            count.took = count.at - began
+            count.counting = None
