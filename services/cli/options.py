@@ -158,6 +158,15 @@ def _refuse_repeated_names(
     return value
 
 
+def labels(*names: str, **how: Any) -> Decorate:
+    """An option of `NAME=VALUE` that may be given several times, as the API's filter of labels."""
+
+    def join_labels(_ctx: click.Context, _param: click.Parameter, value: Sequence[tuple[str, str]]) -> str:
+        return ",".join(f"{name}:{label}" for name, label in value)
+
+    return click.option(*names, type=Pair(), multiple=True, callback=join_labels, **how)
+
+
 class JsonText(click.ParamType[Any]):
     """JSON, or `@FILE` for the content of a file (`@-`: stdin)."""
 

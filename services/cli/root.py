@@ -82,6 +82,8 @@ class CarillonCommand(click.Group):
             return _find_programs().get(cmd_name)
         name = cmd_name.replace("-", "_")
         command: click.Command = getattr(import_module(f"services.cli.verbs.{_MODULES.get(name, name)}"), name)
+        command.short_help = NOUNS[cmd_name]
+        command.help = command.help or NOUNS[cmd_name]
         return command
 
     def resolve_command(
@@ -95,7 +97,7 @@ class CarillonCommand(click.Group):
             ) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from services.cli.verb import common_options
+        from services.cli.nouns import common_options
 
         running = _find_programs()
         for group, nouns in GROUPS.items():

@@ -20,8 +20,7 @@ from services.api.bus.routemaster.topics import PublishedTopicsResource
 from services.api.clock.bulk import BulkResource
 from services.api.clock.dead_letters import DeadLettersResource
 from services.api.clock.limits import ScheduleLimits
-from services.api.clock.pages.definitions import DefinitionPages
-from services.api.clock.pages.schedules import DeadLetterPages, SchedulePages
+from services.api.clock.pages.schedules import DeadLetterPages, DefinitionPages, SchedulePages
 from services.api.clock.schedules import SchedulesResource
 from services.api.console.audit import AuditResource
 from services.api.console.bulk_actions import BulkActionsResource, BulkDrafts

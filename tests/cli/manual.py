@@ -8,9 +8,9 @@ import click
 
 from services.cli import main
 from services.cli.exits import MEANINGS
+from services.cli.nouns import Verb, common_options, options_of
 from services.cli.options import limit, namespace
 from services.cli.root import NOUNS
-from services.cli.verb import Verb, common_options, options_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 _COMMON = {option.name for option in common_options()}

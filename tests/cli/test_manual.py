@@ -6,9 +6,9 @@ import click
 import pytest
 
 from services.cli import main
+from services.cli.nouns import Verb
 from services.cli.root import NOUNS
 from services.cli.session import CommonOptions
-from services.cli.verb import Verb
 from tests.cli.manual import PAGE, write
 from tests.monitoring.test_printed import can_be_typed
 

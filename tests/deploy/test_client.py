@@ -40,10 +40,11 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def test_its_wheel_holds_the_package_and_its_licence_alone(names: list[str]) -> None:
-    modules = {path.relative_to(CLIENT).as_posix() for path in (CLIENT / "carillon").glob("*.py")}
+    modules = {path.relative_to(CLIENT).as_posix() for path in (CLIENT / "carillon").rglob("*.py")}
+    modules |= {"carillon/__init__.pyi", "carillon/py.typed"}
     about = f"carillon_client-{project()['version']}.dist-info"
     assert tops(names) == {"carillon", about}
-    assert {name for name in names if name.startswith("carillon/")} == modules | {"carillon/py.typed"}
+    assert {name for name in names if name.startswith("carillon/")} == modules
     described = {f"{about}/{name}" for name in ("METADATA", "RECORD", "WHEEL", "licenses/LICENSE")}
     assert {name for name in names if name.startswith(about)} == described
 

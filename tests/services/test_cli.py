@@ -222,10 +222,12 @@ def test_a_missing_part_is_told_with_what_installs_it(tmp_path: Path) -> None:
     python = tmp_path / "bin" / "python"
     python.parent.mkdir()
     python.symlink_to(Path(sys.executable).resolve())
-    here = str(Path(__file__).parents[2])
+    here = Path(__file__).parents[2]
     environment = {
         "PATH": str(python.parent),
-        "PYTHONPATH": os.pathsep.join([here, sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]),
+        "PYTHONPATH": os.pathsep.join(
+            [str(here), str(here / "client"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+        ),
         "CARILLON_API_PORT": "0",
         "CARILLON_HEALTH_PORT": "0",
     }

@@ -8,10 +8,10 @@ import click
 
 from services.cli import complete, options
 from services.cli.names import find_app, find_listed
+from services.cli.nouns import noun
 from services.cli.options import Instant, Span, join, pairs
 from services.cli.output import Fields, Json, TableColumn, group_digits
 from services.cli.session import Session
-from services.cli.verb import noun
 
 access_options = join(
     click.option("--admin", "is_admin", is_flag=True, help="Make an admin, who may do everything."),

@@ -7,9 +7,9 @@ import click
 from services.cli import complete, options
 from services.cli.exits import Exit, Failure
 from services.cli.names import find_app, find_listed
+from services.cli.nouns import noun
 from services.cli.output import Fields, Json, TableColumn, count_things, group_digits, state_column, visible
 from services.cli.session import NAMED_FROM_DEVICES, NAMED_FROM_THINGS, Session
-from services.cli.verb import noun
 from services.cli.watching import Glance, watch
 
 bulk = noun("bulk")

@@ -9,9 +9,9 @@ import click
 
 from services.cli import options
 from services.cli.exits import Exit, Failure
+from services.cli.nouns import Verb, noun
 from services.cli.output import Json, TableColumn, as_json, visible
 from services.cli.session import Session
-from services.cli.verb import Verb, noun
 from services.cli.watching import PERIOD_SECONDS
 from shared.core.errors import suggest
 

@@ -11,6 +11,7 @@ from services.cli import options
 from services.cli.exits import Exit
 from services.cli.job_shape import fold_zones, job_columns
 from services.cli.names import find_app
+from services.cli.nouns import Verb, noun
 from services.cli.output import (
     Json,
     Output,
@@ -24,7 +25,6 @@ from services.cli.output import (
     visible,
 )
 from services.cli.session import Session
-from services.cli.verb import Verb, noun
 from services.cli.watching import redraw
 
 minutes = noun("minutes")

@@ -9,10 +9,10 @@ from msgspec.structs import asdict
 from services.cli import complete
 from services.cli.contexts import ContextsFile, KnownDeployment, contexts_path, read_contexts, write_contexts
 from services.cli.exits import Exit, Failure
+from services.cli.nouns import noun
 from services.cli.output import Json, TableColumn
 from services.cli.root import NOUNS
 from services.cli.session import Session
-from services.cli.verb import noun
 from shared.runtime.private import without_secrets
 
 context = noun("context")

@@ -7,10 +7,10 @@ import click
 from services.cli import complete, options
 from services.cli.exits import Exit, Failure
 from services.cli.names import find_app, pick
+from services.cli.nouns import noun
 from services.cli.options import JsonText, SecretText
 from services.cli.output import Fields, Json, TableColumn, count_things, group_digits, state_column
 from services.cli.session import Session
-from services.cli.verb import noun
 
 credentials = noun("credentials")
 

@@ -8,9 +8,9 @@ import click
 
 from services.cli import complete, options
 from services.cli.names import SHOWN, pick
+from services.cli.nouns import noun
 from services.cli.output import Json, Output, TableColumn, count_things, state_column, visible
 from services.cli.session import Session
-from services.cli.verb import noun
 
 
 def describe_answer(attempt: Json) -> str:

@@ -31,10 +31,10 @@ from services.cli.job_screens import (
 )
 from services.cli.job_shape import BAD, ENDED, creation_of, event_line, events_of, job_columns, state_of, units_of
 from services.cli.names import find_app, find_job, newest_jobs
+from services.cli.nouns import noun
 from services.cli.options import Past
 from services.cli.output import LISTED, Json, as_json, count_things, group_digits, visible
 from services.cli.session import NAMED_FROM_DEVICES, Session
-from services.cli.verb import noun
 from services.cli.watching import PERIOD_SECONDS, redraw
 
 if TYPE_CHECKING:

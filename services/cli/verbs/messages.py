@@ -13,10 +13,10 @@ from services.cli import complete, options
 from services.cli.exits import Exit, Failure
 from services.cli.job_screens import message_columns, message_fields
 from services.cli.names import find_app
+from services.cli.nouns import noun
 from services.cli.options import Instant, JsonText
 from services.cli.output import Json, TableColumn, count_things
 from services.cli.session import Session
-from services.cli.verb import noun
 
 messages = noun("messages")
 _SENT_AT_ONCE = 500

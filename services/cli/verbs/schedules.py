@@ -9,10 +9,10 @@ import click
 from services.cli import complete, options
 from services.cli.exits import Exit, Failure
 from services.cli.names import find_schedule
-from services.cli.options import Count, HeaderLine, Instant, JsonText, Pair, RawText, SecretWord, Span, join, pairs
-from services.cli.output import Fields, Json, Output, TableColumn, count_things, format_span, state_column
+from services.cli.nouns import ApiNoun, FieldColumn
+from services.cli.options import Count, HeaderLine, Instant, JsonText, RawText, SecretWord, Span, join, pairs
+from services.cli.output import Fields, Json, Output, TableColumn, count_things, format_span
 from services.cli.session import Session
-from services.cli.verb import noun
 
 definition_options = join(
     click.option("--at", "instants", type=Instant(), multiple=True, help="Instant; may be given several times."),
@@ -92,16 +92,6 @@ _FIRST = 5
 _AHEAD = 20  # of the next instants, the API tells so many
 
 
-def schedule_columns(out: Output) -> Sequence[TableColumn]:
-    return (
-        TableColumn("KEY", lambda each: each["key"], "id"),
-        state_column("STATE", lambda each: each["state"]),
-        TableColumn("WHEN", recurrence_word),
-        TableColumn("CALLBACK", lambda each: callback_word(each["callback"])),
-        TableColumn("CHANGED", lambda each: out.when(each["updated_at"]), "word"),
-    )
-
-
 def schedule_fields(out: Output, schedule: Json) -> Fields:
     return [
         ("key", schedule["key"]),
@@ -165,30 +155,22 @@ def _outcome(out: Output, outcome: Json) -> str:
     return "  ".join([*words, outcome["error"]]).rstrip()
 
 
-schedules = noun("schedules")
-_key = click.argument("key", metavar="KEY", shell_complete=complete.schedules)
-
-
-@schedules.verb("list")
-@click.option("--prefix", default="", help="Only keys that begin with this.")
-@click.option("--state", type=click.Choice(["active", "paused", "finished"]), help="Only those in this state.")
-@click.option(
-    "--label", "labels", type=Pair(), multiple=True, help="Only those with this label; of several, with all of them."
+schedules = ApiNoun(
+    "schedules", path="schedules", id="key", find=find_schedule, complete=complete.schedules,
+    scope=(options.namespace,), fields=schedule_fields,
+    columns=(
+        FieldColumn("key", "id"), FieldColumn("state", "state"), FieldColumn("when", tell=recurrence_word),
+        FieldColumn("callback", tell=lambda each: callback_word(each["callback"])),
+        FieldColumn("updated_at", "time", title="CHANGED"),
+    ),
+)  # fmt: skip
+schedules.add_list(
+    "List schedules by key.",
+    click.option("--prefix", default="", help="Only keys that begin with this."),
+    click.option("--state", type=click.Choice(["active", "paused", "finished"]), help="Only those in this state."),
+    options.labels("--label", help="Only those with this label; of several, with all of them."),
 )
-@options.namespace
-@options.limit
-def list_schedules(
-    session: Session,
-    prefix: str,
-    state: str | None,
-    labels: Sequence[tuple[str, str]],
-    namespace: str,
-    limit: int | None,
-) -> None:
-    """List schedules by key."""
-    label = ",".join(f"{name}:{value}" for name, value in labels)
-    found = session.api.items("schedules", limit=limit, prefix=prefix, state=state, label=label, namespace=namespace)
-    session.out.show_list(found, schedule_columns(session.out), id="key", limit=limit)
+schedules.add_show("Show a schedule, its next instants and its last outcomes.")
 
 
 @schedules.verb("due")
@@ -205,15 +187,6 @@ def due(session: Session, within: timedelta, namespace: str) -> None:
         TableColumn("TRIES", lambda each: each["attempts"], "number"),
     )
     session.out.show_list(told["instants"], columns, id="key", limit=0)
-
-
-@schedules.verb("show")
-@_key
-@options.namespace
-def show(session: Session, key: str, namespace: str) -> None:
-    """Show a schedule, its next instants and its last outcomes."""
-    schedule = session.api.get("schedules", find_schedule(session, key, namespace=namespace), namespace=namespace)
-    session.out.show(schedule, lambda: schedule_fields(session.out, schedule), id="key")
 
 
 @schedules.verb(
@@ -264,34 +237,15 @@ def preview(session: Session, **given: Any) -> None:
     session.out.show(answer, fields, id="next")
 
 
-@schedules.verb("fire", changes=True)
-@_key
-@options.namespace
-def fire(session: Session, key: str, namespace: str) -> None:
-    """Fire a schedule once, now."""
-    found = find_schedule(session, key, namespace=namespace)
-    fired = session.api.post("schedules", found, "fire", namespace=namespace)
-    session.out.confirm(fired, f"Fired {found}: message {fired['id']}.", id="id")
-
-
-@schedules.verb("pause", changes=True)
-@_key
-@options.namespace
-def pause(session: Session, key: str, namespace: str) -> None:
-    """Pause a schedule. Nothing fires until it is resumed."""
-    _move(session, key, namespace, "pause", "Paused")
-
-
-@schedules.verb("resume", changes=True)
-@_key
-@options.namespace
-def resume(session: Session, key: str, namespace: str) -> None:
-    """Resume a schedule. Its misfire rule decides about missed instants."""
-    _move(session, key, namespace, "resume", "Resumed")
+schedules.add_move("fire", "Fire a schedule once, now.", said="Fired {0}: message {id}.", id="id")
+schedules.add_move("pause", "Pause a schedule. Nothing fires until it is resumed.", said="Paused schedule {0}.")
+schedules.add_move(
+    "resume", "Resume a schedule. Its misfire rule decides about missed instants.", said="Resumed schedule {0}."
+)
 
 
 @schedules.verb("cancel", destroys=True)
-@_key
+@click.argument("key", metavar="KEY", shell_complete=complete.schedules)
 @click.argument("instant", metavar="INSTANT", type=Instant())
 @options.namespace
 def cancel(session: Session, key: str, instant: datetime, namespace: str) -> None:
@@ -303,21 +257,10 @@ def cancel(session: Session, key: str, instant: datetime, namespace: str) -> Non
     session.out.confirm({"key": found}, f"Cancelled {session.out.when(at)} of schedule {found}.", id="key")
 
 
-@schedules.verb("delete", destroys=True)
-@_key
-@options.namespace
-def delete(session: Session, key: str, namespace: str) -> None:
-    """Delete a schedule and its pending instants."""
-    found = find_schedule(session, key, namespace=namespace)
-    session.ask(f"This deletes schedule {found} and all that is pending of it; there is no undo.")
-    session.api.delete("schedules", found, namespace=namespace)
-    session.out.confirm({"key": found}, f"Deleted schedule {found}.", id="key")
-
-
-def _move(session: Session, key: str, namespace: str, move: str, done: str) -> None:
-    found = find_schedule(session, key, namespace=namespace)
-    moved = session.api.post("schedules", found, move, namespace=namespace)
-    session.out.confirm(moved, f"{done} schedule {found}.", id="key")
+schedules.add_delete(
+    "Delete a schedule and its pending instants.",
+    ask="This deletes schedule {0} and all that is pending of it; there is no undo.",
+)
 
 
 def _put(session: Session, document: Any) -> bool:

@@ -9,10 +9,10 @@ import click
 
 from services.cli import options
 from services.cli.exits import Exit, Failure
+from services.cli.nouns import noun
 from services.cli.options import JsonText, Past
 from services.cli.output import STATE_COLOURS, Fields, Json, TableColumn, as_json, count_things, state_column
 from services.cli.session import Session
-from services.cli.verb import noun
 from services.cli.verbs.deliveries import describe_answer
 
 subscriptions = noun("subscriptions")

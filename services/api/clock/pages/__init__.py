@@ -1,1 +1,0 @@
-"""The pages of the clock: schedules, what fires next, and dead letters."""

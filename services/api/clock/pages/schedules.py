@@ -1,4 +1,5 @@
-"""`/ui/schedules` and one schedule; and `/ui/dead-letters`: occurrences whose last attempt was refused."""
+"""`/ui/schedules`, one schedule, and the form that makes or changes one after a look at its next instants; and
+`/ui/dead-letters`: occurrences whose last attempt was refused."""
 
 import hashlib
 from collections import Counter
@@ -8,7 +9,23 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from services.api.http.pages.html import known_time, number, query_of, span
+from msgspec.structs import replace
+
+from services.api.http.pages.forms import (
+    JSON,
+    LINES,
+    NUMBER,
+    PAIRS,
+    TIME,
+    WHOLE,
+    Choice,
+    Field,
+    Option,
+    Sheet,
+    fill_form,
+    read_body,
+)
+from services.api.http.pages.html import known_time, number, pretty, query_of, span
 from services.api.http.pages.namespaces import EVERY, chosen_namespace, read_choice, read_names, tell_namespace
 from services.api.http.pages.pictures import Piece
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values, act_on_chosen
@@ -209,6 +226,122 @@ def _tell_days(day: str, weekday: str) -> str | None:
     if weekday in {"1-5", "mon-fri", "MON-FRI"}:
         return "Monday to Friday"
     return f"Every {_DAYS[int(weekday)]}" if weekday in set("01234567") else None
+
+
+_NEW, _EDIT = "/new-schedule", "/schedules/{key:str}/edit"  # a schedule may have the key `new`
+_HEADERS = Field("callback.data.headers", "Headers, one per line", PAIRS, like="x-order: 17")
+_PAYLOAD = Field("callback.data.payload", "Payload, as JSON", JSON, like='{"order": 17}')
+_SECRET = "Carillon never shows the secret. Empty: it does not sign calls."
+_WHEN = Sheet("When", (
+    Choice("when", (
+        Option("cron", "Cron expression", (
+            Field("cron", "Minute hour day month weekday", like="0 9 * * 1-5"),
+            Field("timezone", "Time zone", like="Europe/Paris"),
+        )),
+        Option("every", "At an interval", (Field("every", "Seconds between", WHOLE, like="3600"),)),
+        Option("schedules", "At listed times", (
+            Field("schedules", "One per line, with a time zone", LINES, like="2026-12-24T14:00:00Z"),
+        )),
+    ), is_sent=False),
+))  # fmt: skip
+_CALLBACK = Sheet("Callback", (
+    Choice("callback.type", (
+        Option("http", "Call a URL", (
+            Field("callback.data.url", "URL", like="https://example.com/remind"),
+            Field("callback.data.method", "Method", like="POST"),
+            Field("callback.data.secret", "Secret to sign with", like="whsec_…", says=_SECRET),
+        )),
+        Option("rabbitmq", "Send a message to RabbitMQ", (
+            Field("callback.data.queue", "Queue"), Field("callback.data.exchange", "or exchange"),
+            Field("callback.data.routing_key", "with routing key"),
+        )),
+        Option("kafka", "Write a record to Kafka", (
+            Field("callback.data.topic", "Topic"), Field("callback.data.key", "Key of the record"),
+        )),
+    )),
+    _PAYLOAD,
+    _HEADERS,
+))  # fmt: skip
+_MORE = Sheet("Limits, late and failed occurrences, labels", (
+    (Field("starts_at", "Not before (UTC)", TIME), Field("ends_at", "Not after (UTC)", TIME)),
+    (Field("max_occurrences", "At most, times", WHOLE, like="no limit"),
+     Field("window_seconds", "Spread over, seconds", NUMBER, like="0")),
+    Choice("misfire", (
+        Option("fire", "Fire late occurrences"),
+        Option("within", "Fire unless later than", (
+            Field("misfire.fire_within_seconds", "Seconds", NUMBER, like="600"),
+        )),
+        Option("skip", "Skip late occurrences"),
+    )),
+    (Field("retry.attempts", "Attempts", WHOLE, like="10"),
+     Field("retry.first_delay_seconds", "First pause, seconds", NUMBER, like="5"),
+     Field("retry.factor", "Each next pause is longer by the factor", NUMBER, like="3"),
+     Field("retry.cap_seconds", "Longest pause, seconds", NUMBER, like="3600")),
+    Field("labels", "Labels, one per line", PAIRS, like="team: billing"),
+), is_folded=True)  # fmt: skip
+# A form's field `key` is that of its idempotency.
+_KEY = Field("key", "Key", like="order.17.reminder", says="Letters, digits and - _ . ~ :", typed="schedule_key")
+_EDITED = (_WHEN, _CALLBACK, _MORE)
+_NEW_ONE = (replace(_WHEN, parts=(_KEY, *_WHEN.parts)), _CALLBACK, _MORE)
+_BLANK = {"when": "cron", "timezone": "UTC", "callback.type": "http", "callback.data.method": "POST", "misfire": "fire"}
+
+
+class DefinitionPages(PageSet):
+    section = SECTION
+
+    @PageRoute(_NEW, template="clock/definition.html")
+    async def show_new(self, visit: Visit) -> Values:
+        form = visit.form or _BLANK
+        return {
+            "title": "New schedule",
+            "sheets": _NEW_ONE,
+            "form": form,
+            "path": _NEW,
+            "is_new": True,
+            "preview": None,
+        }
+
+    @FormRoute(_NEW, page="show_new")
+    async def create_schedule(self, visit: Visit) -> Moved:
+        made = await visit.send("POST", "/schedules", body=read_body(_NEW_ONE, visit.form))
+        return Moved(link_schedule(visit.caller.namespace, made["key"]), "made")
+
+    @FormRoute(_NEW + "/preview", page="show_new")
+    async def preview_new(self, visit: Visit) -> Values:
+        return await self.show_new(visit) | {"preview": await _preview(visit, read_body(_NEW_ONE, visit.form))}
+
+    @PageRoute(_EDIT, template="clock/definition.html")
+    async def show_edit(self, visit: Visit) -> Values:
+        """The form with what a schedule says. Only its owner changes it: the API knows no other way."""
+        key = visit.path("key")
+        schedule = await visit.read("/schedules/{}", key)
+        form, path = visit.form or fill_form(_EDITED, schedule), address("/schedules/{}", key) + "/edit"
+        return {"title": key, "sheets": _EDITED, "form": form, "path": path, "is_new": False, "preview": None}
+
+    @FormRoute(_EDIT, page="show_edit")
+    async def save_schedule(self, visit: Visit) -> Moved:
+        key = visit.path("key")
+        await visit.send("PUT", "/schedules/{}", key, body=await _read_changed(visit))
+        return Moved(link_schedule(visit.caller.namespace, key), "saved")
+
+    @FormRoute(_EDIT + "/preview", page="show_edit")
+    async def preview_edit(self, visit: Visit) -> Values:
+        body = await _read_changed(visit) | {"key": visit.path("key")}
+        return await self.show_edit(visit) | {"preview": await _preview(visit, body)}
+
+
+async def _read_changed(visit: Visit) -> dict[str, Any]:
+    """The body with the stored bytes of a payload that was not edited, because a receiver may compare them."""
+    body = read_body(_EDITED, visit.form)
+    data = (await visit.read("/schedules/{}", visit.path("key")))["callback"]["data"]
+    if "payload" in data and visit.read_field(_PAYLOAD.name) == pretty(data["payload"]):
+        body["callback"]["data"]["payload"] = data["payload"]
+    return body
+
+
+async def _preview(visit: Visit, body: dict[str, Any]) -> list[tuple[str, str]]:
+    told = await visit.send("POST", "/schedules/preview", body=body)
+    return in_zone(told["next"], body.get("timezone", ""))
 
 
 LETTERS = "/dead-letters"
