@@ -21,10 +21,7 @@ from importlib import import_module
 from typing import Any
 
 _NAMES = {
-    "accounts": (
-        "App Apps BrowserSession Device IssuedToken Role Sessions StoredToken StoredUser Token Tokens User Users"
-    ),
-    "bulk_actions": "BulkAct BulkAction BulkActions BulkFailure BulkFigures BulkFilter",
+    "accounts": "App Apps Device IssuedToken Role Sessions StoredToken StoredUser Token Tokens User Users",
     "bus": (
         "BusAttempt BusDeadLetter BusDeadLetters BusDeliveries BusDelivery BusRetried Event Pressure "
         "PublishedEvent Topic Topics WholeBusDeadLetter WholeBusDelivery"
@@ -34,27 +31,29 @@ _NAMES = {
     ),
     "calls": "Async Sync",
     "client": "AsyncCarillon Carillon",
-    "console": (
-        "ActedOn Actor Attention Audit AuditRecord Caller InHand Minute Namespace OpenJobs Overview Process "
-        "Queue Queues Setting Sign Unknown"
-    ),
+    "console": ("Audit BulkAct BulkAction BulkActions BulkFailure BulkFigures BulkFilter Queues"),
     "credentials": (
         "Credential CredentialChange CredentialDetail CredentialQueue CredentialStatus Credentials "
         "Reencrypted SendRetry StoredCredential"
     ),
     "errors": "CarillonError Conflict Forbidden Invalid NotFound Unauthorized Unavailable",
     "jobs": "Group Groups Jobs Move MoveFigures ZoneJob",
-    "messages": "Attempt HaltRule JobQueue Message MessageCounts MessageJob Messages Redacted SendResult SingleMessage",
+    "messages": (
+        "Attempt HaltRule JobQueue Message MessageCounts MessageJob Messages Redacted SendResult SingleMessage "
+        "StoredSuppression Suppression SuppressionResult Suppressions"
+    ),
     "push_jobs": (
         "AudienceCount Batch JobEvent JobPreview JobStage LocaleCount MessageSample MessagesPreview Notice "
         "PushJob QueuePreview Rate RatePoint Sample Samples StoredJob ZoneCount ZonePreview ZoneStart"
     ),
     "schedules": "Callback DeadLetters OutcomeResult Schedule ScheduleState Schedules StoredSchedule",
-    "signing": "NotVerified SigningSecret SigningSecrets verify",
-    "suppressions": "StoredSuppression Suppression SuppressionResult Suppressions",
-    "templates": "Rendering StoredTemplate Template Templates",
-    "uploads": "Upload UploadPart Uploads",
+    "signing": "NotVerified SigningSecrets verify",
+    "templates": "Rendering StoredTemplate Template Templates Upload UploadPart Uploads",
     "wire": "ItemError",
+    "wire.console": (
+        "ActedOn Actor Attention AuditRecord BrowserSession Caller InHand Minute Namespace OpenJobs Overview Process "
+        "Queue Setting Sign SigningSecret Unknown"
+    ),
     "wire.clock": (
         "BulkResult DeadLetter DueInstant DueInstants ErrorCount FireWithin Fired HttpCallback KafkaCallback "
         "Outcome RabbitCallback Retry WholeDeadLetter"

@@ -5,9 +5,6 @@ from carillon.accounts import (
     Apps as Apps,
 )
 from carillon.accounts import (
-    BrowserSession as BrowserSession,
-)
-from carillon.accounts import (
     Device as Device,
 )
 from carillon.accounts import (
@@ -36,24 +33,6 @@ from carillon.accounts import (
 )
 from carillon.accounts import (
     Users as Users,
-)
-from carillon.bulk_actions import (
-    BulkAct as BulkAct,
-)
-from carillon.bulk_actions import (
-    BulkAction as BulkAction,
-)
-from carillon.bulk_actions import (
-    BulkActions as BulkActions,
-)
-from carillon.bulk_actions import (
-    BulkFailure as BulkFailure,
-)
-from carillon.bulk_actions import (
-    BulkFigures as BulkFigures,
-)
-from carillon.bulk_actions import (
-    BulkFilter as BulkFilter,
 )
 from carillon.bus import (
     BusAttempt as BusAttempt,
@@ -128,55 +107,28 @@ from carillon.client import (
     Carillon as Carillon,
 )
 from carillon.console import (
-    ActedOn as ActedOn,
-)
-from carillon.console import (
-    Actor as Actor,
-)
-from carillon.console import (
-    Attention as Attention,
-)
-from carillon.console import (
     Audit as Audit,
 )
 from carillon.console import (
-    AuditRecord as AuditRecord,
+    BulkAct as BulkAct,
 )
 from carillon.console import (
-    Caller as Caller,
+    BulkAction as BulkAction,
 )
 from carillon.console import (
-    InHand as InHand,
+    BulkActions as BulkActions,
 )
 from carillon.console import (
-    Minute as Minute,
+    BulkFailure as BulkFailure,
 )
 from carillon.console import (
-    Namespace as Namespace,
+    BulkFigures as BulkFigures,
 )
 from carillon.console import (
-    OpenJobs as OpenJobs,
-)
-from carillon.console import (
-    Overview as Overview,
-)
-from carillon.console import (
-    Process as Process,
-)
-from carillon.console import (
-    Queue as Queue,
+    BulkFilter as BulkFilter,
 )
 from carillon.console import (
     Queues as Queues,
-)
-from carillon.console import (
-    Setting as Setting,
-)
-from carillon.console import (
-    Sign as Sign,
-)
-from carillon.console import (
-    Unknown as Unknown,
 )
 from carillon.credentials import (
     Credential as Credential,
@@ -274,6 +226,18 @@ from carillon.messages import (
 from carillon.messages import (
     SingleMessage as SingleMessage,
 )
+from carillon.messages import (
+    StoredSuppression as StoredSuppression,
+)
+from carillon.messages import (
+    Suppression as Suppression,
+)
+from carillon.messages import (
+    SuppressionResult as SuppressionResult,
+)
+from carillon.messages import (
+    Suppressions as Suppressions,
+)
 from carillon.push_jobs import (
     AudienceCount as AudienceCount,
 )
@@ -356,25 +320,10 @@ from carillon.signing import (
     NotVerified as NotVerified,
 )
 from carillon.signing import (
-    SigningSecret as SigningSecret,
-)
-from carillon.signing import (
     SigningSecrets as SigningSecrets,
 )
 from carillon.signing import (
     verify as verify,
-)
-from carillon.suppressions import (
-    StoredSuppression as StoredSuppression,
-)
-from carillon.suppressions import (
-    Suppression as Suppression,
-)
-from carillon.suppressions import (
-    SuppressionResult as SuppressionResult,
-)
-from carillon.suppressions import (
-    Suppressions as Suppressions,
 )
 from carillon.templates import (
     Rendering as Rendering,
@@ -388,13 +337,13 @@ from carillon.templates import (
 from carillon.templates import (
     Templates as Templates,
 )
-from carillon.uploads import (
+from carillon.templates import (
     Upload as Upload,
 )
-from carillon.uploads import (
+from carillon.templates import (
     UploadPart as UploadPart,
 )
-from carillon.uploads import (
+from carillon.templates import (
     Uploads as Uploads,
 )
 from carillon.wire import (
@@ -438,4 +387,55 @@ from carillon.wire.clock import (
 )
 from carillon.wire.clock import (
     WholeDeadLetter as WholeDeadLetter,
+)
+from carillon.wire.console import (
+    ActedOn as ActedOn,
+)
+from carillon.wire.console import (
+    Actor as Actor,
+)
+from carillon.wire.console import (
+    Attention as Attention,
+)
+from carillon.wire.console import (
+    AuditRecord as AuditRecord,
+)
+from carillon.wire.console import (
+    BrowserSession as BrowserSession,
+)
+from carillon.wire.console import (
+    Caller as Caller,
+)
+from carillon.wire.console import (
+    InHand as InHand,
+)
+from carillon.wire.console import (
+    Minute as Minute,
+)
+from carillon.wire.console import (
+    Namespace as Namespace,
+)
+from carillon.wire.console import (
+    OpenJobs as OpenJobs,
+)
+from carillon.wire.console import (
+    Overview as Overview,
+)
+from carillon.wire.console import (
+    Process as Process,
+)
+from carillon.wire.console import (
+    Queue as Queue,
+)
+from carillon.wire.console import (
+    Setting as Setting,
+)
+from carillon.wire.console import (
+    Sign as Sign,
+)
+from carillon.wire.console import (
+    SigningSecret as SigningSecret,
+)
+from carillon.wire.console import (
+    Unknown as Unknown,
 )

@@ -9,6 +9,7 @@ from msgspec.structs import force_setattr
 
 from carillon.calls import PAGE_SIZE, M, Resource, call, listing
 from carillon.values import CreatedAt, UpdatedAt, encode, in_utc
+from carillon.wire.console import BrowserSession
 
 
 class App(UpdatedAt, frozen=True, kw_only=True, rename="camel"):
@@ -222,25 +223,13 @@ class Tokens(Resource[M]):
         await self._delete("tokens", token_id, reason=reason)
 
 
-class BrowserSession(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A browser that is signed in, from `address`. When it was used last is known to the minute."""
-
-    id: str
-    began_at: datetime
-    seen_at: datetime
-    ends_at: datetime
-    address: str
-    agent: str
-    is_this: bool
-
-
 class Sessions(Resource[M]):
     """The caller's own. All methods raise `CarillonError`."""
 
     @call
-    async def list(self) -> list[BrowserSession]:
+    async def list(self) -> list[BrowserSession[datetime]]:
         """List those that are not over, the newest first: at most 100."""
-        return await self._get(list[BrowserSession], "sessions")
+        return await self._get(list[BrowserSession[datetime]], "sessions")
 
     @call
     async def end(self, session_id: str, *, reason: str = "") -> None:

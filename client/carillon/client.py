@@ -6,21 +6,18 @@ from typing import Self
 
 from carillon.accounts import Apps, Sessions, Tokens, Users
 from carillon.blocking_runtime import BlockingRuntime
-from carillon.bulk_actions import BulkActions
 from carillon.bus import BusDeadLetters, BusDeliveries, Topics
 from carillon.bus_subscriptions import BusSubscriptions
 from carillon.calls import Async, M, Sync, run
 from carillon.connections import Runtime
-from carillon.console import Audit, Deployment, Queues
+from carillon.console import Audit, BulkActions, Deployment, Queues
 from carillon.credentials import Credentials
 from carillon.jobs import Groups, Jobs
-from carillon.messages import Messages
+from carillon.messages import Messages, Suppressions
 from carillon.schedules import DeadLetters, Schedules
 from carillon.signing import SigningSecrets
-from carillon.suppressions import Suppressions
-from carillon.templates import Templates
+from carillon.templates import Templates, Uploads
 from carillon.transport import Transport
-from carillon.uploads import Uploads
 
 TIMEOUT_SECONDS = 30.0
 ATTEMPTS = 5

@@ -1,28 +1,148 @@
-"""The deployment as a whole: its overview, processes, queues, settings and audit."""
+"""The deployment as a whole: its overview, processes, queues, settings, audit, and acts on many things at once."""
 
 from collections.abc import AsyncGenerator, Mapping
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from carillon.attempts import query_of
-from carillon.calls import PAGE_SIZE, M, Resource, call, listing
+from carillon.calls import CONFLICT, PAGE_SIZE, M, Resource, call, listing
 from carillon.errors import CarillonError
 from carillon.push_jobs import StoredJob
+from carillon.values import encode
 from carillon.wire import Short
+from carillon.wire.console import (
+    AuditRecord,
+    Caller,
+    Minute,
+    Namespace,
+    Overview,
+    Process,
+    Queue,
+    Setting,
+)
+
+BulkAct = Literal[
+    "dead-letter.retry",
+    "dead-letter.discard",
+    "schedule.pause",
+    "schedule.resume",
+    "schedule.delete",
+    "job.pause",
+    "job.resume",
+    "job.stop",
+]
 
 
-class Queue(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A queue: messages that are `ready` and in workers' hands (`unacked`); messages a second."""
+class BulkFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which things; at least one field is needed. Dead letters: of a `namespace` (`*` for all), a `key`, an `error`.
+    Schedules: of a `namespace`, whose keys begin with `prefix`, in a `state`, with a `label` (`team:billing`; of
+    several, joined by commas, all are needed). Jobs: of the `app` with this id, in a `status`, with exactly these
+    `template` names (joined by commas), made by the caller that `by` names."""
 
-    name: str
-    ready: int
-    unacked: int
-    consumers: int
-    publish_rate: float = 0.0
-    deliver_rate: float = 0.0
+    namespace: str | None = None
+    key: str | None = None
+    error: str | None = None
+    prefix: str | None = None
+    state: str | None = None
+    label: str | None = None
+    app: str | None = None
+    status: str | None = None
+    template: str | None = None
+    by: str | None = None
+
+
+class BulkFigures(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The effect of a bulk action. For stopped jobs, `devices_not_reached` is the number of devices that would get
+    nothing, as far as the jobs are planned; `unplanned` jobs are not. Both are `None` for other acts, and if nothing
+    was counted."""
+
+    matched: int
+    devices_not_reached: int | None = None
+    unplanned: int | None = None
+    act: str = ""
+    filter: BulkFilter = BulkFilter()
+
+
+class BulkFailure(Struct, frozen=True, kw_only=True):
+    """A thing that could not be acted on, and why."""
+
+    id: str
+    reason: str
+
+
+class BulkAction(Short, frozen=True, kw_only=True, rename="camel"):
+    """A bulk action. `state` is `waiting`, `running`, `done`, `cancelled` or `failed`. `matched` things were there when
+    it was made; of these, `done`, `skipped` (there was nothing to do) and `failed` count those that ended. `redacted`
+    says that the filter's error and the reasons of failures are left out: the caller is a viewer."""
+
+    id: str
+    act: str
+    filter: BulkFilter
+    reason: str = ""
+    state: str
+    matched: int
+    done: int
+    failed: int
+    skipped: int
+    failures: tuple[BulkFailure, ...] = ()
+    failure: str = ""
+    created_by: str
+    created_at: datetime
+    changed_at: datetime | None = None
+    ended_at: datetime | None = None
+    cancelled_by: str = ""
+    redacted: bool = False
+
+
+class BulkActions(Resource[M]):
+    """The bulk actions that the caller may see. All methods raise `CarillonError`."""
+
+    @call
+    async def dry_run(self, act: BulkAct, filter: BulkFilter) -> BulkFigures:
+        """Figures of what an action would do; nothing is done. Raises `Invalid`, `Forbidden`."""
+        content = encode({**_body_of(act, filter), "reason": "a dry run"})
+        return await self._post(BulkFigures, "bulk-actions", query={"dryRun": "true"}, content=content)
+
+    @call
+    async def create(
+        self, act: BulkAct, filter: BulkFilter, *, reason: str, at_most: int | None = None, idempotency_key: str = ""
+    ) -> BulkAction:
+        """Do something to all that a filter matches; workers do it from now on. `get` tells how far they are.
+
+        Raises:
+            Invalid: the filter names nothing, or what these things do not have.
+            Forbidden: the caller may not do this to all that it may match.
+            Conflict: more than `at_most` match, so nothing is done.
+        """
+        body = {**_body_of(act, filter), "reason": reason, **({} if at_most is None else {"atMost": at_most})}
+        return await self._post(
+            BulkAction, "bulk-actions", content=encode(body), idempotency_key=idempotency_key, reason=reason
+        )
+
+    @call
+    async def get(self, action_id: str) -> BulkAction:
+        """An action, and how far it is. Raises `NotFound`."""
+        return await self._get(BulkAction, "bulk-actions", action_id)
+
+    @listing
+    def list(self, *, limit: int | None = None, page_size: int = PAGE_SIZE) -> AsyncGenerator[BulkAction]:
+        """The actions, the newest first; read page by page."""
+        return self._list(list[BulkAction], "bulk-actions", limit=limit, page_size=page_size)
+
+    @call
+    async def cancel(self, action_id: str, *, reason: str = "") -> BulkAction:
+        """Leave what is not done yet; what is done stays done. Raises `NotFound`, `Conflict` where it is over."""
+        answer = await self._call("POST", "bulk-actions", action_id, "cancel", reason=reason, done_before=CONFLICT)
+        return await self._settle_move(
+            BulkAction, "bulk-actions", action_id, answer=answer, is_moved=lambda action: action.state == "cancelled"
+        )
+
+
+def _body_of(act: BulkAct, filter: BulkFilter) -> Mapping[str, Any]:
+    return {"act": act, "filter": filter}
 
 
 class Queues(Resource[M]):
@@ -33,171 +153,6 @@ class Queues(Resource[M]):
         """All queues."""
         for queue in await self._get(list[Queue], "queues"):
             yield queue
-
-
-class InHand(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Something that a process works on: `what` says where it came from, `id` what it is about."""
-
-    what: str
-    id: str
-    since: datetime | None = None
-
-
-class Process(Short, frozen=True, kw_only=True, rename="camel"):
-    """A process, as it told of itself at `seen_at`. `state` is `alive`, `silent` or `gone`. `settings_digest` is the
-    same where settings are the same. `in_hand` shows the oldest of `in_hand_count` things, and `lanes` how many of
-    Kafka's lanes are in which state. A figure that a process of its roles does not measure is 0 or `None`."""
-
-    id: str
-    roles: tuple[str, ...]
-    host: str
-    version: str
-    state: str
-    started_at: datetime
-    seen_at: datetime
-    phase: str
-    settings_digest: str = ""
-    failing_checks: tuple[str, ...] = ()
-    in_hand: tuple[InHand, ...] = ()
-    in_hand_count: int = 0
-    lanes: Mapping[str, int] = {}
-    loop_lag_seconds: float | None = None
-    memory_bytes: int | None = None
-    clock_skew_seconds: float | None = None
-    feedback_lag_records: int | None = None
-    oldest_visible_seconds: float | None = None
-    oldest_batch_seconds: float | None = None
-    occurrences_pending: int | None = None
-
-
-class Minute(Short, frozen=True, kw_only=True, rename="camel"):
-    """The work of all processes in the minute from `at` on: `recipients` of push jobs by outcome, `messages` by the
-    answer of their provider, `deliveries` of the bus by outcome, `fired` by callback and outcome (`http/fired`),
-    `lateness` by the end of its bucket."""
-
-    at: datetime
-    seconds: float = 60.0
-    recipients: Mapping[str, int] = {}
-    messages: Mapping[str, int] = {}
-    deliveries: Mapping[str, int] = {}
-    fired: Mapping[str, int] = {}
-    lateness: Mapping[str, int] = {}
-    retries: int = 0
-    dead_letters: int = 0
-    requests: int = 0
-    server_errors: int = 0
-    feedback: int = 0
-
-
-class Setting(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A setting of the API process that answered; `value` and `default` are as a settings file has them, with secrets
-    masked. `rare` ones few deployments change."""
-
-    name: str
-    value: str
-    default: str
-    sentence: str = ""
-    rare: bool = False
-
-
-class Sign(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Something that is wrong: what it means, what exactly is `seen`, and what to do about it. `severity` is `page` or
-    `ticket`."""
-
-    name: str
-    severity: str
-    sentence: str
-    seen: str = ""
-    remedy: str
-    since: datetime | None = None
-
-
-class Attention(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Work that waits for a person, such as `dead-letters`: how much of it there is, and a sentence that says so."""
-
-    kind: str
-    count: int
-    sentence: str
-
-
-class Unknown(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A part of the overview that could not be read, why not, and since when the answering process has seen that."""
-
-    what: str
-    reason: str
-    since: datetime | None = None
-
-
-class OpenJobs(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The jobs that have something left to do: how many are `open` by their state, the newest that run, and those that
-    start next."""
-
-    open: Mapping[str, int] = {}
-    running: tuple[StoredJob, ...] = ()
-    waiting: tuple[StoredJob, ...] = ()
-    paused: tuple[StoredJob, ...] = ()
-
-
-class Overview(Short, frozen=True, kw_only=True, rename="camel"):
-    """A deployment as it stood at `as_of`. `verdict` is `well`, `ailing` (for the `signs`, or because work needs
-    `attention`) or `unknown` (what could not be read is in `unknown`). `partial` says that the caller has no role over
-    all there is: then there are the jobs of their own apps alone."""
-
-    as_of: datetime
-    verdict: str
-    signs: tuple[Sign, ...] = ()
-    attention: tuple[Attention, ...] = ()
-    unknown: tuple[Unknown, ...] = ()
-    partial: bool = False
-    jobs: OpenJobs = OpenJobs()
-    dead_letters: int = 0
-    queues: tuple[Queue, ...] = ()
-    processes: tuple[Process, ...] = ()
-    minutes: tuple[Minute, ...] = ()
-
-
-class Actor(Struct, frozen=True, kw_only=True):
-    """The caller who did it: a `user` or a `token`, how they proved who they are (`token` or `proxy`), and the address
-    they came from. Or it was `system`, Carillon by itself: then `name` is the role of the process."""
-
-    namespace: str
-    name: str
-    way: str
-    address: str
-    kind: str = ""
-
-
-class ActedOn(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The thing that an act was about: its `name`, where one is known, and the app or the namespace that it belongs
-    to."""
-
-    kind: str
-    id: str
-    app_id: str
-    namespace: str
-    name: str = ""
-
-
-class AuditRecord(Short, frozen=True, kw_only=True, rename="camel"):
-    """An act, `job.stop` for instance. `outcome` is `begun`, `done`, `refused`, `failed` or `unknown`; `status` that of
-    the answer, 0 until there is one; `via` the caller's program; `reason` what they gave. `request_id` is what the
-    answer bore in `X-Request-Id`, `trace` the id of the request's trace. `count` is how many things an act on many was
-    done to; `before` and `after` have what it changed, by field, as far as the audit keeps that."""
-
-    id: str
-    at: datetime
-    act: str
-    who: Actor
-    on: ActedOn
-    via: str
-    reason: str
-    outcome: str
-    status: int
-    before: Mapping[str, Any] = {}
-    after: Mapping[str, Any] = {}
-    count: int = 0
-    request_id: str = ""
-    trace: str = ""
 
 
 class Audit(Resource[M]):
@@ -213,37 +168,15 @@ class Audit(Resource[M]):
         by: str = "",
         limit: int | None = None,
         page_size: int = PAGE_SIZE,
-    ) -> AsyncGenerator[AuditRecord]:
+    ) -> AsyncGenerator[AuditRecord[datetime]]:
         """The recorded acts, the newest first, or only this `act`, `on` the thing with this id or key, `by` this
         namespace. With `app_id`, the acts on the app and on the things that belong to it; its admin may see them."""
         path = ("apps", app_id, "audit") if app_id else ("audit",)
         query = query_of(act=act, on=on, by=by)
-        return self._list(list[AuditRecord], *path, query=query, limit=limit, page_size=page_size)
+        return self._list(list[AuditRecord[datetime]], *path, query=query, limit=limit, page_size=page_size)
 
 
 _UNWELL = int(HTTPStatus.INTERNAL_SERVER_ERROR)
-
-
-class Caller(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The caller. `namespace` owns their schedules, `allowed_apps` are apps whose admin they are, and `roles` are their
-    other rights. A caller who `is_admin` needs neither. If `reasons` are `required`, a caller who ends something gives
-    a `reason=`."""
-
-    namespace: str
-    name: str
-    is_admin: bool
-    allowed_apps: tuple[str, ...]
-    roles: dict[str, str]
-    reasons: str = "optional"
-
-
-class Namespace(Struct, frozen=True, kw_only=True):
-    """A namespace: how many tokens share it, and how many schedules it has, finished ones too. 1,001 means more
-    than 1,000; None, if the caller asked for no counts."""
-
-    namespace: str
-    tokens: int | None = None
-    schedules: int | None = None
 
 
 class Deployment(Resource[M]):
@@ -255,19 +188,19 @@ class Deployment(Resource[M]):
         return await self._get(Caller, "whoami")
 
     @call
-    async def overview(self) -> Overview:
+    async def overview(self) -> Overview[datetime, StoredJob]:
         """Whether all is well and why not: what is wrong, what runs and what waits."""
-        return await self._get(Overview, "overview")
+        return await self._get(Overview[datetime, StoredJob], "overview")
 
     @call
-    async def processes(self) -> tuple[Process, ...]:
+    async def processes(self) -> tuple[Process[datetime], ...]:
         """The processes that run, and those that fell silent lately."""
-        return await self._get(tuple[Process, ...], "processes")
+        return await self._get(tuple[Process[datetime], ...], "processes")
 
     @call
-    async def minutes(self, minutes: int = 60) -> tuple[Minute, ...]:
+    async def minutes(self, minutes: int = 60) -> tuple[Minute[datetime], ...]:
         """The work of each of the last minutes, the oldest first."""
-        return await self._get(tuple[Minute, ...], "minutes", query={"minutes": str(minutes)})
+        return await self._get(tuple[Minute[datetime], ...], "minutes", query={"minutes": str(minutes)})
 
     @call
     async def settings(self) -> tuple[Setting, ...]:

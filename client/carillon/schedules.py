@@ -95,16 +95,10 @@ class Schedule(Request[datetime], frozen=True, kw_only=True):
 
 
 class StoredSchedule(wire.StoredSchedule[datetime, Any], frozen=True, kw_only=True):
-    """A schedule as it is stored.
+    """A schedule as `carillon.wire.clock` describes it. Lists that an answer leaves out are empty. In the answer to
+    create and put, `created` tells a new one: not one that was there already, be it by an earlier attempt."""
 
-    `next` are up to 20 pending instants, with their delay in the window; `skipped` those that were past when it was
-    made, in answers to create and put; `outcomes` the last 20 attempts, in the answer to get. A list shows none of
-    these, nor `instants`. `next_try_at`, in the answer to get, is when the first call that failed is tried again.
-    `created` tells a new one in the answer to create and put: not one that was there already, be it because an earlier
-    attempt of the call had made it. `redacted` says that the callback is shown without its payload, headers, key and
-    the path of its URL, because the caller has the role of a viewer there.
-    """
-
+    namespace: str = ""
     instants: Sequence[datetime] = field(default=(), name="schedules")
     next: tuple[datetime, ...] = ()
     skipped: tuple[datetime, ...] = ()
@@ -254,7 +248,7 @@ class Schedules(Resource[M]):
         page_size: int = PAGE_SIZE,
     ) -> AsyncGenerator[StoredSchedule]:
         """All schedules by key, or those whose key begins so, that are in this state, or that have all these labels;
-        read page by page."""
+        read page by page. The namespace `*` means all, without a filter."""
         label = ",".join(f"{name}:{value}" for name, value in (labels or {}).items())
         query = query_of(prefix=prefix, state=state or "", label=label, namespace=namespace)
         return self._list(list[StoredSchedule], "schedules", query=query, limit=limit, page_size=page_size)

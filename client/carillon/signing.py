@@ -7,10 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from msgspec import Struct
-
 from carillon.attempts import query_of
 from carillon.calls import M, Resource, call
+from carillon.wire.console import SigningSecret
 
 TOLERANCE_SECONDS = 300.0
 _PREFIX, _VERSION = "whsec_", "v1,"
@@ -69,27 +68,16 @@ def _sign(signed: bytes, secret: str) -> bytes:
     return base64.b64encode(hmac.digest(key, signed, "sha256"))
 
 
-class SigningSecret(Struct, frozen=True, kw_only=True):
-    """A new secret, which is never shown again. The former secret signs beside it until `alone_from`."""
-
-    namespace: str
-    version: int
-    secret: str
-    alone_from: datetime
-
-    def __repr__(self) -> str:
-        """Without the secret: this ends in logs."""
-        return f"SigningSecret(namespace={self.namespace!r}, version={self.version})"
-
-
 class SigningSecrets(Resource[M]):
     """The caller's own, or as an admin those of another `namespace`. All methods raise `CarillonError`."""
 
     @call
-    async def create(self, *, namespace: str = "", reason: str = "") -> SigningSecret:
+    async def create(self, *, namespace: str = "", reason: str = "") -> SigningSecret[datetime]:
         """Take a new secret for the HTTP callbacks that have none of their own.
 
         An attempt whose answer was lost has made one too, which was never shown; it signs beside this one for a day.
         Raises `Conflict` where the deployment has no signing secret, or where five sign already.
         """
-        return await self._post(SigningSecret, "signing-secrets", query=query_of(namespace=namespace), reason=reason)
+        return await self._post(
+            SigningSecret[datetime], "signing-secrets", query=query_of(namespace=namespace), reason=reason
+        )

@@ -12,8 +12,8 @@ from carillon.blocking_runtime import BlockingRuntime
 from carillon.bus import BusDeliveries
 from carillon.calls import GONE, Sync, items, iterate, run
 from carillon.jobs import Jobs
+from carillon.templates import Uploads
 from carillon.transport import Transport
-from carillon.uploads import Uploads
 from carillon.values import encode
 from shared.core.plain_words import decode_but
 

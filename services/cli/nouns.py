@@ -19,10 +19,6 @@ from services.cli.output import Fields, Json, Output, TableColumn, state_column
 from services.cli.session import CommonOptions, Session, read_common_options
 from shared.core.errors import CarillonError as InsideError
 
-Decorate = Callable[[Callable[..., Any]], Callable[..., Any]]
-Find = Callable[..., str]
-
-
 # The client needs httpx, which loads a command line of its own if rich is installed: 80 ms for nothing.
 sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
 
@@ -198,9 +194,9 @@ class ApiNoun(Noun):
         id: str,
         columns: Sequence[FieldColumn],
         fields: Callable[[Output, Json], Fields],
-        find: Find,
+        find: Callable[..., str],
         complete: Callable[..., Any],
-        scope: Sequence[Decorate] = (),
+        scope: Sequence[options.Decorate] = (),
     ) -> None:
         super().__init__(name)
         self._path = path
@@ -212,7 +208,7 @@ class ApiNoun(Noun):
         self._named = options.join(click.argument("typed", metavar=id.upper(), shell_complete=complete), *scope)
         self._scope = scope
 
-    def add_list(self, text: str, *filters: Decorate) -> None:
+    def add_list(self, text: str, *filters: options.Decorate) -> None:
         @self.verb("list", help=text)
         @options.join(*filters, *self._scope, options.limit)
         def list_things(session: Session, limit: int | None, **query: Any) -> None:

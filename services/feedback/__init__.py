@@ -1,1 +1,0 @@
-"""The readers of Kafka: answers about pushes (`listener`), and the log of the bus (`fan_out`)."""

@@ -20,7 +20,7 @@ from services.api.bus.routemaster.topics import PublishedTopicsResource
 from services.api.clock.bulk import BulkResource
 from services.api.clock.dead_letters import DeadLettersResource
 from services.api.clock.limits import ScheduleLimits
-from services.api.clock.pages.schedules import DeadLetterPages, DefinitionPages, SchedulePages
+from services.api.clock.pages.schedules import LETTER, LETTERS, SCHEDULE, SCHEDULES, DefinitionPages
 from services.api.clock.schedules import SchedulesResource
 from services.api.console.audit import AuditResource
 from services.api.console.bulk_actions import BulkActionsResource, BulkDrafts
@@ -145,9 +145,11 @@ def build_pages(rooms: Rooms) -> list[PageSet]:
         DeliveryPages(),
         BusDeadLetterPages(),
         BusTopicPages(),
-        SchedulePages(),
+        SCHEDULES,
+        SCHEDULE,
         DefinitionPages(),
-        DeadLetterPages(),
+        LETTERS,
+        LETTER,
         OverviewPages(rooms.console.overviews.glance),
         FindPages(),
         BulkActionPages(),

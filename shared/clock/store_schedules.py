@@ -85,7 +85,7 @@ class Schedules(Aggregate):
         limit: int,
     ) -> Page[Schedule]:
         """A namespace's schedules by key, after the key `after`, that have all these labels (`name:value`); without
-        their instants."""
+        their instants. The namespace `""` means all, by id, after the id `after`."""
         field, query = _range_of(namespace, prefix, state, labels, after)
         return await read_page(
             self._schedules, query, _value, order=(field,), limit=limit, without=_WITHOUT_INSTANTS, batch=_BATCH
@@ -202,6 +202,8 @@ def _range_of(
     namespace: str, prefix: str, state: ScheduleState | None, labels: Sequence[str], after: str = ""
 ) -> tuple[str, Document]:
     """The query for a namespace's keys with this prefix after `after`, and the field that orders them."""
+    if not namespace:
+        return "_id", {"_id": {"$gt": after}}
     field, lead = "_id", schedule_id(namespace, "")
     equal: Document = {}
     if labels:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from carillon import AsyncCarillon, Unavailable
-from carillon.uploads import SLICE_BYTES
+from carillon.templates import SLICE_BYTES
 from services.embedded.processes import free_port
 from tests.e2e.house import House, Process
 from tests.e2e.test_over_http import Customer, an_app

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from carillon.uploads import SLICE_BYTES
+from carillon.templates import SLICE_BYTES
 from services.cli.api import Api
 from services.cli.exits import Exit, Failure
 from services.cli.job_options import upload_file

@@ -3,7 +3,7 @@
 import pytest
 
 from carillon import AsyncCarillon, Invalid, NotFound, Suppression
-from carillon.suppressions import ITEMS
+from carillon.messages import SUPPRESSIONS_AT_ONCE
 from tests.services.api.conftest import House
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
@@ -32,13 +32,13 @@ async def test_somebody_is_added_found_and_deleted(client: AsyncCarillon, house:
 
 async def test_many_are_added_in_chunks_with_a_result_each(client: AsyncCarillon, house: House) -> None:
     app_id = await house.app()
-    bad = ITEMS + 3
+    bad = SUPPRESSIONS_AT_ONCE + 3
     many = (
         Suppression(channel="mail", address="nobody" if number == bad else f"u{number}@example.com")
-        for number in range(ITEMS + 10)
+        for number in range(SUPPRESSIONS_AT_ONCE + 10)
     )
     results = [each async for each in client.suppressions.add_many(app_id, many)]
-    assert [each.index for each in results] == [*range(ITEMS + 10)]
+    assert [each.index for each in results] == [*range(SUPPRESSIONS_AT_ONCE + 10)]
     assert [each.index for each in results if not each.created] == [bad]
     error = results[bad].error
     assert error is not None and error.field == "address"

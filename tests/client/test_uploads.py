@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from carillon import AsyncCarillon, Invalid, NotFound, PushJob
-from carillon.uploads import SLICE_BYTES
+from carillon.templates import SLICE_BYTES
 from shared.drivers.blobs.s3 import S3Blobs
 from shared.runtime.serving import HttpServer
 from tests.client.both import connect

@@ -129,7 +129,8 @@ class Outcome(Struct, Generic[At], frozen=True, kw_only=True):
 
 
 class StoredSchedule(Timing[At], Generic[At, Payload], frozen=True, kw_only=True):
-    """A schedule as it was asked for and as it is now. In a list without `schedules`, `next`, `skipped`, `outcomes`.
+    """A schedule as it was asked for and as it is now. In a list without `schedules`, `next`, `skipped`, `outcomes`;
+    in one of all namespaces, with `namespace`.
 
     `next` are up to 20 pending instants that are still ahead, with their delay within the window; `next_try_at` is when
     the first call that failed, planned or fired by hand, is tried again. `skipped`, in an answer to POST and PUT, are
@@ -139,6 +140,7 @@ class StoredSchedule(Timing[At], Generic[At, Payload], frozen=True, kw_only=True
     """
 
     key: str
+    namespace: str | None = None
     window_seconds: float
     misfire: Misfire
     retry: Retry

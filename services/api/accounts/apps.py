@@ -9,6 +9,7 @@ from litestar import Request, Response
 from litestar.params import FromPath
 from msgspec import Meta, Struct
 
+from carillon.wire.console import SigningSecret
 from services.api.http import bodies, paging, rights
 from services.api.http.acts import note_change, note_name
 from services.api.http.bodies import Timestamp
@@ -203,15 +204,6 @@ class AppsResource(Resource):
         return bodies.empty() if gone else bodies.answer(app_view(app), HTTPStatus.ACCEPTED)
 
 
-class SigningSecretView(Struct, frozen=True):
-    """A new secret, which is never shown again. The former secret signs beside it until `alone_from`."""
-
-    namespace: str
-    version: int
-    secret: str
-    alone_from: Timestamp
-
-
 class SigningSecretsResource(Resource):
     def __init__(self, signing: Signing) -> None:
         self._signing = signing
@@ -219,10 +211,10 @@ class SigningSecretsResource(Resource):
     @Route(
         "POST", "/signing-secrets",
         summary="Give a namespace a new signing secret; the answer holds it, for this one time.",
-        act="signing-secret.issue", who=OWN_NAMESPACE, answers={HTTPStatus.CREATED: SigningSecretView},
+        act="signing-secret.issue", who=OWN_NAMESPACE, answers={HTTPStatus.CREATED: SigningSecret[Timestamp]},
         problems=(HTTPStatus.CONFLICT,), parameters=(NAMESPACE,),
     )  # fmt: skip
     async def issue_signing_secret(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         issued = await self._signing.issue(namespace_of(request))
-        view = SigningSecretView(issued.namespace, issued.version, issued.secret, format_instant(issued.alone_from))
+        view = SigningSecret(issued.namespace, issued.version, issued.secret, format_instant(issued.alone_from))
         return bodies.answer(view, HTTPStatus.CREATED)

@@ -3,12 +3,13 @@ the browsers in which the caller is signed in.
 """
 
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from litestar import Request, Response
 from litestar.params import FromPath
 from msgspec import Meta, Struct
 
+from carillon.wire import console as wire
 from services.api.http import bodies, paging
 from services.api.http.acts import note_change, note_name
 from services.api.http.bodies import Timestamp
@@ -26,18 +27,7 @@ from shared.runtime.clock import Clock
 from shared.runtime.settings import AuditSettings
 from shared.store import Store
 
-
-class CallerView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The caller. `namespace` owns their schedules, `allowedApps` are apps whose admin they are, and `roles` are what
-    else they may do. An admin (`isAdmin`) needs neither. `reasons` says whether they have to give one
-    (`X-Carillon-Reason`) to stop, delete, cancel, discard, revoke or purge something."""
-
-    namespace: str
-    name: str
-    is_admin: bool
-    allowed_apps: list[str]
-    roles: dict[str, Role]
-    reasons: Literal["optional", "required"]
+_REASONS: bodies.Limits = {wire.Caller: {"reasons": bodies.OneOf(("optional", "required"))}}
 
 
 class WhoamiResource(Resource):
@@ -46,15 +36,15 @@ class WhoamiResource(Resource):
 
     @Route(
         "GET", "/whoami", summary="Show who the caller is, and what they may do.",
-        who=KNOWN, answers={HTTPStatus.OK: CallerView},
+        who=KNOWN, answers={HTTPStatus.OK: wire.Caller}, limits=_REASONS,
     )  # fmt: skip
     async def get_caller(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         caller = caller_of(request)
-        view = CallerView(
+        view = wire.Caller(
             namespace=caller.namespace,
             name=caller.name,
             is_admin=caller.is_admin,
-            allowed_apps=sorted(caller.allowed_apps),
+            allowed_apps=tuple(sorted(caller.allowed_apps)),
             roles=dict(caller.roles),
             reasons=self._reasons,
         )
@@ -218,19 +208,6 @@ _MOST = 100
 _ID = {"type": "string", "description": "The id of the session, as the list tells it."}
 
 
-class SessionView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A browser that is signed in. When it was used last is known to the minute. It ends at `endsAt`, after an hour
-    without use, or with its token. `isThis` tells that the request came from it, by a page."""
-
-    id: str
-    began_at: Timestamp
-    seen_at: Timestamp
-    ends_at: Timestamp
-    address: str
-    agent: str
-    is_this: bool
-
-
 class SessionsResource(Resource):
     def __init__(self, store: Store, clock: Clock) -> None:
         self._sessions = store.sessions
@@ -239,7 +216,7 @@ class SessionsResource(Resource):
     @Route(
         "GET", "/sessions",
         summary=f"List the browsers in which the caller is signed in, the newest first: at most {_MOST}.",
-        who=KNOWN, answers={HTTPStatus.OK: list[SessionView]},
+        who=KNOWN, answers={HTTPStatus.OK: list[wire.BrowserSession[Timestamp]]},
     )  # fmt: skip
     async def list_sessions(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         found = await self._sessions.find_of(caller_of(request).namespace, limit=_MOST)
@@ -257,8 +234,8 @@ class SessionsResource(Resource):
         return bodies.empty()
 
 
-def _view(session: WebSession, own: str) -> SessionView:
-    return SessionView(
+def _view(session: WebSession, own: str) -> wire.BrowserSession[str]:
+    return wire.BrowserSession(
         id=session.id,
         began_at=format_instant(session.began_at),
         seen_at=format_instant(session.seen_at),

@@ -195,6 +195,7 @@ def show_schedule(
     skipped: Iterable[datetime] | None = None,
     outcomes: Iterable[Outcome] | None = None,
     next_try: datetime | None = None,
+    names_owner: bool = False,
     personal: bool = True,
 ) -> StoredSchedule[str, Raw]:
     """The schedule with those of the lists that are given; `ahead` is shown as `next`. Without personal data unless
@@ -203,6 +204,7 @@ def show_schedule(
     recurrence = definition.recurrence
     return StoredSchedule(
         key=schedule.key,
+        namespace=schedule.namespace if names_owner else None,
         instants=_timestamps(definition.instants or None),
         cron=recurrence.line if isinstance(recurrence, Cron) else None,
         timezone=recurrence.timezone if isinstance(recurrence, Cron) else None,
@@ -267,7 +269,6 @@ def _show_misfire(rule: Misfire) -> str | FireWithin:
 FIELD = "callback"
 KEY_BYTES = 4_096
 HIDDEN = f"{PREFIX}***"
-
 _PAYLOAD = f"{FIELD}.data.payload"
 _exact = msgspec.json.Decoder(float_hook=Decimal)
 _OUR_HEADERS = "carillon-"

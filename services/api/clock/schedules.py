@@ -126,9 +126,9 @@ class SchedulesResource(Resource):
         self._accept = Coalescer(flow.accept)
 
     @_route(
-        "GET", SCHEDULES, summary="List the schedules of a namespace by key, without their instants.",
+        "GET", SCHEDULES, summary="List the schedules of a namespace by key, or of all, without their instants.",
         who=VIEW_NAMESPACE, answers={HTTPStatus.OK: list[Shown]},
-        parameters=(*_FILTERS, NAMESPACE), paged=True,
+        parameters=(*_FILTERS, NAMESPACES), paged=True,
     )  # fmt: skip
     async def list_schedules(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         asked = paging.read_page(request, str)
@@ -137,13 +137,16 @@ class SchedulesResource(Resource):
         if _PREFIX.fullmatch(prefix) is None:
             raise Invalid("no key can begin so: a key has letters, digits and - _ . ~ :", field="prefix", value=prefix)
         labels = read_labels(",".join(request.query_params.getall("label", [])))
-        namespace = namespace_of(request)
+        namespace = namespaces_of(request)
+        if not namespace and (prefix or state or labels):
+            raise Invalid("a filter needs one namespace; `*` lists all schedules", field="namespace", value="*")
         schedules = await self._store.schedules.page(
             namespace, prefix=prefix, state=state, labels=labels, after=asked.after or "", limit=asked.limit
         )
-        headers = paging.links(request, asked, schedules, lambda schedule: schedule.key)
+        headers = paging.links(request, asked, schedules, lambda each: each.key if namespace else each.id)
         personal = sees_personal_data(request)
-        return bodies.answer([show_schedule(schedule, personal=personal) for schedule in schedules], headers=headers)
+        shown = [show_schedule(each, names_owner=not namespace, personal=personal) for each in schedules]
+        return bodies.answer(shown, headers=headers)
 
     @_route(
         "GET", SCHEDULES + "/due", summary=f"Tell what of a namespace fires next: at most {DUE_INSTANTS} instants.",

@@ -7,10 +7,11 @@ from typing import Any
 
 from litestar import Request, Response
 from litestar.params import FromPath
-from msgspec import Struct
 
+from carillon.wire import console as wire
+from carillon.wire.console import ActedOn, Actor
 from services.api.http import bodies, paging
-from services.api.http.bodies import Timestamp
+from services.api.http.bodies import Limits, OneOf, Timestamp
 from services.api.http.rights import ADMIN, OWN_APP
 from services.api.http.routes import Parameter, Resource, Route
 from shared.accounts.rules.apps import fold_namespace
@@ -22,61 +23,19 @@ from shared.time import DatabaseTime
 
 _ACT = Parameter(name="act", description="Only these acts, `job.stop` for instance.", schema={"type": "string"})
 _ON = Parameter(name="on", description="Only acts on the thing with this id or key.", schema={"type": "string"})
+_LIMITS: Limits = {wire.AuditRecord: {"outcome": OneOf(tuple(ActOutcome))}}
+_Shown = wire.AuditRecord[Timestamp]
 _BY = Parameter(name="by", description="Only acts of this namespace.", schema={"type": "string"})
 
 
-class ActorView(Struct, frozen=True, kw_only=True):
-    """The caller: a `user` or a `token`, how they proved who they are (`token`, `proxy` or `session`), and from where.
-    Or it was `system`, Carillon by itself: then `name` is the role of the process."""
-
-    kind: str
-    namespace: str
-    name: str
-    way: str
-    address: str
-
-
-class ActedOnView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The thing that the act changed, its readable name if it is known, and its app or namespace."""
-
-    kind: str
-    id: str
-    name: str
-    app_id: str
-    namespace: str
-
-
-class AuditView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """An act. `outcome` is `begun`, `done`, `refused`, `failed`, or `unknown`: the process died, or a server was away.
-    `status` is that of the answer, 0 until there is one; `via` the caller's program; `reason` what they gave.
-    `requestId` is what the answer bore in `X-Request-Id`, `trace` the id of the request's trace, if it has one. `count`
-    is how many things an act on many was done to. `before` and `after` have what it changed, by field, where it was
-    done to an app, a template, a user or a token."""
-
-    id: str
-    at: Timestamp
-    act: str
-    who: ActorView
-    on: ActedOnView
-    via: str
-    request_id: str
-    trace: str
-    reason: str
-    outcome: ActOutcome
-    status: int
-    before: dict[str, Any]
-    after: dict[str, Any]
-    count: int
-
-
-def audit_view(record: AuditRecord, now: datetime) -> AuditView:
+def show_record(record: AuditRecord, now: datetime) -> wire.AuditRecord[str]:
     who, on = record.who, record.on
-    return AuditView(
+    return wire.AuditRecord(
         id=record.id,
         at=format_instant(record.at),
         act=record.act,
-        who=ActorView(kind=who.kind, namespace=who.namespace, name=who.name, way=who.way, address=who.address),
-        on=ActedOnView(kind=on.kind, id=on.id, name=on.name, app_id=on.app_id, namespace=on.namespace),
+        who=Actor(kind=who.kind, namespace=who.namespace, name=who.name, way=who.way, address=who.address),
+        on=ActedOn(kind=on.kind, id=on.id, name=on.name, app_id=on.app_id, namespace=on.namespace),
         via=record.via,
         request_id=record.request_id,
         trace=record.trace,
@@ -96,7 +55,8 @@ class AuditResource(Resource):
 
     @Route(
         "GET", "/audit", summary="List who did what, the newest first.",
-        who=ADMIN, answers={HTTPStatus.OK: list[AuditView]}, parameters=(_ACT, _ON, _BY), paged=True,
+        who=ADMIN, answers={HTTPStatus.OK: list[_Shown]}, parameters=(_ACT, _ON, _BY), paged=True,
+        limits=_LIMITS,
     )  # fmt: skip
     async def list_audit_records(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         return await self._answer(request)
@@ -104,7 +64,8 @@ class AuditResource(Resource):
     @Route(
         "GET", "/apps/{app_id:str}/audit",
         summary="List who did what with an app and what belongs to it, the newest first.",
-        who=OWN_APP, answers={HTTPStatus.OK: list[AuditView]}, parameters=(_ACT, _ON, _BY), paged=True,
+        who=OWN_APP, answers={HTTPStatus.OK: list[_Shown]}, parameters=(_ACT, _ON, _BY), paged=True,
+        limits=_LIMITS,
     )  # fmt: skip
     async def list_audit_records_of_app(
         self, request: Request[Any, Any, Any], app_id: FromPath[str]
@@ -116,4 +77,4 @@ class AuditResource(Resource):
         wanted = {name: fold_namespace(paging.first(request, name)) for name in ("act", "on", "by")}
         found = await self._store.audit.page(**wanted, app_id=app_id, before=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, found, lambda record: record.id)
-        return bodies.answer([audit_view(record, now) for record in found], headers=headers)
+        return bodies.answer([show_record(record, now) for record in found], headers=headers)

@@ -9,11 +9,13 @@ from itertools import chain
 from typing import Any
 
 from litestar import Request, Response
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
-from services.api.console.processes import MinuteView, ProcessView, QueueView, minute_view, process_view, queue_view
+from carillon.wire import console as wire
+from carillon.wire.console import Attention, Namespace, OpenJobs, Sign, Unknown
+from services.api.console.processes import PROCESS_STATES, show_minute, show_process, show_queue
 from services.api.http import bodies, paging
-from services.api.http.bodies import Timestamp
+from services.api.http.bodies import Limits, OneOf, Timestamp
 from services.api.http.identity import caller_of
 from services.api.http.rights import KNOWN
 from services.api.http.routes import Parameter, Resource, Route
@@ -25,71 +27,19 @@ from shared.console.rules.overview import AttentionKind, OverallVerdict, Overvie
 from shared.console.rules.signs import SIGNS, Severity
 from shared.core.instants import format_instant, format_maybe
 from shared.drivers.mongo.documents import Page
-from shared.jobs.rules.jobs import Job, JobStatus
+from shared.jobs.rules.jobs import Job
 from shared.jobs.watch import JobWatch
 from shared.runtime.cached import CachedByKey
 from shared.store import Store
 
 _SHOWN = 20
 _LOOKED_AT = 100
+_LIMITS: Limits = {
+    Sign: {"severity": OneOf(tuple(Severity))},
+    Attention: {"kind": OneOf(tuple(AttentionKind))},
+    wire.Overview: {"verdict": OneOf(tuple(OverallVerdict))},
+}
 _SIGNS = {sign.name: sign for sign in SIGNS}
-
-
-class SignView(Struct, frozen=True, kw_only=True):
-    """A sign of trouble: what it means (`sentence`), what exactly is seen, since when if that is known, and what to do.
-    The runbook of this name tells more."""
-
-    name: str
-    severity: Severity
-    sentence: str
-    seen: str
-    remedy: str
-    since: Timestamp | None
-
-
-class AttentionView(Struct, frozen=True):
-    """A kind of work that waits for a person: how much there is of it, and a sentence that says so."""
-
-    kind: AttentionKind
-    count: int
-    sentence: str
-
-
-class UnknownPartView(Struct, frozen=True):
-    """A part of the overview that could not be read, why, and since when this process has seen that."""
-
-    what: str
-    reason: str
-    since: Timestamp
-
-
-class OpenJobsView(Struct, frozen=True):
-    """Jobs with something left to do, counted by their state up to 100,000; the newest paused and running ones, and
-    those that start next. In `waiting`, a localized push is counted by its next zone."""
-
-    open: dict[JobStatus, int]
-    paused: list[JobView]
-    running: list[JobView]
-    waiting: list[JobView]
-
-
-class OverviewView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The deployment at `asOf`. `verdict` is `well`; `ailing` if a sign shows or work needs `attention`; or `unknown`
-    if neither is so and not everything could be read. `partial` says that the caller has no role over all there is:
-    then jobs are those of up to 20 of the caller's own apps. Processes, queues, minutes, attention and dead letters
-    are left out then, and so is what exactly is seen of a sign. Minutes and counts are up to five seconds old."""
-
-    as_of: Timestamp
-    verdict: OverallVerdict
-    signs: list[SignView]
-    attention: list[AttentionView]
-    unknown: list[UnknownPartView]
-    partial: bool
-    jobs: OpenJobsView
-    dead_letters: int
-    processes: list[ProcessView]
-    queues: list[QueueView]
-    minutes: list[MinuteView]
 
 
 _AppIds = tuple[str, ...] | None
@@ -112,18 +62,18 @@ class OverviewResource(Resource):
 
     @Route(
         "GET", "/overview", summary="Tell whether all is well, what runs and what waits.",
-        who=KNOWN, answers={HTTPStatus.OK: OverviewView},
+        who=KNOWN, answers={HTTPStatus.OK: wire.Overview[Timestamp, JobView]}, limits={**_LIMITS, **PROCESS_STATES},
     )  # fmt: skip
     async def get_overview(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         caller, overview = caller_of(request), await self._reader.read()
         whole = caller.role_over_everything is not None
         app_ids = None if whole else tuple(sorted(caller.apps_with_role)[:APPS_AT_ONCE])
         seen = await self._jobs.get(app_ids, partial(self._read_jobs, app_ids))
-        jobs = OpenJobsView(
-            open=dict(overview.open_jobs or {}) if whole else {},
-            paused=show_jobs(seen.paused, caller),
-            running=show_jobs(seen.running, caller),
-            waiting=show_jobs(seen.waiting, caller),
+        jobs = OpenJobs(
+            open={str(status): count for status, count in (overview.open_jobs or {}).items() if whole},
+            paused=tuple(show_jobs(seen.paused, caller)),
+            running=tuple(show_jobs(seen.running, caller)),
+            waiting=tuple(show_jobs(seen.waiting, caller)),
         )
         return bodies.answer(_view(overview, jobs, whole=whole))
 
@@ -152,31 +102,28 @@ class OverviewResource(Resource):
         return list(firsts.values())[::-1][:_SHOWN]
 
 
-def _view(overview: Overview, jobs: OpenJobsView, *, whole: bool) -> OverviewView:
+def _view(overview: Overview, jobs: OpenJobs[JobView], *, whole: bool) -> wire.Overview[str, JobView]:
     verdict, shown = judge(overview)
-    return OverviewView(
+    return wire.Overview(
         as_of=format_instant(overview.as_of),
         verdict=verdict,
-        signs=[_sign_view(sign, whole=whole) for sign in shown],
-        attention=[AttentionView(each.kind, each.count, each.sentence) for each in find_attention(overview)]
-        if whole
-        else [],
-        unknown=[
-            UnknownPartView(part.what, part.reason if whole else "", format_instant(part.since))
-            for part in overview.unknown
-        ],
+        signs=tuple(_show_sign(sign, whole=whole) for sign in shown),
+        attention=tuple(Attention(each.kind, each.count, each.sentence) for each in find_attention(overview) if whole),
+        unknown=tuple(
+            Unknown(part.what, part.reason if whole else "", format_instant(part.since)) for part in overview.unknown
+        ),
         partial=not whole,
         jobs=jobs,
         dead_letters=(overview.dead_letters or 0) if whole else 0,
-        processes=[process_view(each, overview.as_of) for each in overview.processes or ()] if whole else [],
-        queues=[queue_view(each) for each in overview.queues or ()] if whole else [],
-        minutes=[minute_view(each) for each in overview.minutes or ()] if whole else [],
+        processes=tuple(show_process(each, overview.as_of) for each in overview.processes or () if whole),
+        queues=tuple(show_queue(each) for each in overview.queues or () if whole),
+        minutes=tuple(show_minute(each) for each in overview.minutes or () if whole),
     )
 
 
-def _sign_view(shown: ShownSign, *, whole: bool) -> SignView:
+def _show_sign(shown: ShownSign, *, whole: bool) -> Sign[str]:
     sign = _SIGNS[shown.sign]
-    return SignView(
+    return Sign(
         name=sign.name,
         severity=sign.severity,
         sentence=sign.sentence,
@@ -195,15 +142,6 @@ _COUNTS = Parameter(
 )  # fmt: skip
 
 
-class NamespaceView(Struct, frozen=True):
-    """A namespace: how many tokens share it, and how many schedules it has, finished ones too. 1,001 means more
-    than 1,000. With `?counts=false` there are no numbers."""
-
-    namespace: str
-    tokens: int | UnsetType = UNSET
-    schedules: int | UnsetType = UNSET
-
-
 class NamespacesResource(Resource):
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -211,7 +149,7 @@ class NamespacesResource(Resource):
     @Route(
         "GET", "/namespaces",
         summary=f"List the namespaces over which the caller has a role, by name, at most {MOST_ON_A_PAGE} a page.",
-        who=KNOWN, answers={HTTPStatus.OK: list[NamespaceView]}, paged=True, parameters=(_COUNTS,),
+        who=KNOWN, answers={HTTPStatus.OK: list[Namespace]}, paged=True, parameters=(_COUNTS,),
     )  # fmt: skip
     async def list_namespaces(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         asked, caller = paging.read_page(request, str), caller_of(request)
@@ -222,11 +160,11 @@ class NamespacesResource(Resource):
         else:
             names = await self._store.namespaces.page(after=after, limit=limit)
         headers = paging.links(request, asked, names, str)
-        views = await asyncio.gather(*map(self._count, names)) if counts else map(NamespaceView, names)
+        views = await asyncio.gather(*map(self._count, names)) if counts else map(Namespace, names)
         return bodies.answer([*views], headers=headers)
 
-    async def _count(self, namespace: str) -> NamespaceView:
-        return NamespaceView(
+    async def _count(self, namespace: str) -> Namespace:
+        return Namespace(
             namespace=namespace,
             tokens=await self._store.namespaces.count_tokens(namespace, most=COUNTED + 1),
             schedules=await self._store.schedules.count(namespace, most=COUNTED + 1),

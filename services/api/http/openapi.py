@@ -4,17 +4,18 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from http import HTTPStatus
 from inspect import cleandoc
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import msgspec
 from litestar.handlers import HTTPRouteHandler
-from msgspec import Struct
+from msgspec import Struct, inspect
 
 from services.api.http import bodies
 from services.api.http.errors import PROBLEM, Problem
 from services.api.http.identity import EMAIL_HEADER
 from services.api.http.rights import EVERYBODY, KNOWN, May, Of, OnBus, Who
 from services.api.http.routes import Parameter, Route
+from shared.core.plain_words import types_of, types_within
 
 Json = dict[str, Any]
 _RULES_AGAINST_UNSET = {"minLength", "minProperties", "pattern"}
@@ -35,14 +36,14 @@ class Schemas:
             found[body.__name__] |= _body_fields(found[body.__name__]["properties"])
         for name in msgspec.json.schema_components(read, ref_template=_TEMPLATE)[1]:
             found[name]["additionalProperties"] = False
-        ruled = {_public(kind.__name__): (kind, fields) for kind, fields in limits.items()}
+        ruled = {_public(kind.__name__): fields for kind, fields in limits.items()}
+        structs = _find_structs(kinds)
         self.named: Json = {}
         for name, schema in found.items():
-            kind, fields = ruled.get(_public(name), (Struct, {}))
-            for field, rule in fields.items():
+            for field, rule in ruled.get(_public(name), {}).items():
                 _add_limit(schema["properties"][field], rule)
-            if kind.__struct_config__.omit_defaults and "additionalProperties" not in schema:
-                schema["properties"] = {field: _never_null(each) for field, each in schema["properties"].items()}
+            if (kind := structs.get(name.partition("_")[0])) is not None and "additionalProperties" not in schema:
+                _describe_answer(kind, schema)
             self._name(_public(name), self.complete({**schema, "title": ""}))
 
     def of(self, *kinds: Any) -> Json:
@@ -110,10 +111,30 @@ def _add_limit(schema: Json, rule: bodies.Between | bodies.OneOf) -> None:
                 pass
 
 
-def _never_null(schema: Json) -> Json:
-    """The schema of a field that an answer leaves out instead."""
-    kinds = [kind for kind in schema.get("anyOf", ()) if kind != _NULL]
-    return kinds[0] if len(kinds) == 1 else schema
+def _find_structs(kinds: Iterable[Any]) -> dict[str, type[Struct]]:
+    """The types of `carillon.wire` among these and in their fields, by name."""
+    found: dict[str, type[Struct]] = {}
+    waiting = [each for kind in kinds for each in types_of(kind)]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, inspect.ListType | inspect.VarTupleType):
+            waiting += types_within([each], "")
+        elif isinstance(each, inspect.StructType) and (kind := get_origin(each.cls) or each.cls).__name__ not in found:
+            found[kind.__name__] = kind
+            waiting += [inner for field in each.fields for inner in types_within([each], field.encode_name)]
+    return {name: kind for name, kind in found.items() if kind.__module__.startswith("carillon.wire")}
+
+
+def _describe_answer(kind: type[Struct], schema: Json) -> None:
+    """An answer has all fields, or leaves out those without a value: then none is null. It has no default."""
+    for rule in schema["properties"].values():
+        rule.pop("default", None)
+    if not kind.__struct_config__.omit_defaults:
+        schema["required"] = list(schema["properties"])
+        return
+    for field, rule in schema["properties"].items():
+        kinds = [each for each in rule.get("anyOf", ()) if each != _NULL]
+        schema["properties"][field] = kinds[0] if len(kinds) == 1 else rule
 
 
 def _union(whole: Json) -> Json:

@@ -11,7 +11,7 @@ from services.cli.exits import Exit, Failure
 from services.cli.names import find_schedule
 from services.cli.nouns import ApiNoun, FieldColumn
 from services.cli.options import Count, HeaderLine, Instant, JsonText, RawText, SecretWord, Span, join, pairs
-from services.cli.output import Fields, Json, Output, TableColumn, count_things, format_span
+from services.cli.output import Fields, Json, Output, count_things, format_span
 from services.cli.session import Session
 
 definition_options = join(
@@ -173,20 +173,19 @@ schedules.add_list(
 schedules.add_show("Show a schedule, its next instants and its last outcomes.")
 
 
+_DUE = (
+    FieldColumn("at", "time"), FieldColumn("key", "id"), FieldColumn("namespace", title="OF"),
+    FieldColumn("kind", "word"), FieldColumn("attempts", "number", title="TRIES"),
+)  # fmt: skip
+
+
 @schedules.verb("due")
 @click.option("--within", type=Span(), default="1h", show_default=True, help="Time to look ahead.")
 @options.namespace
 def due(session: Session, within: timedelta, namespace: str) -> None:
     """List the instants that fire next."""
     told = session.api.get("schedules", "due", within=int(within.total_seconds()), namespace=namespace)
-    columns = (
-        TableColumn("AT", lambda each: session.out.when(each["at"]), "word"),
-        TableColumn("KEY", lambda each: each["key"], "id"),
-        TableColumn("OF", lambda each: each["namespace"]),
-        TableColumn("KIND", lambda each: each["kind"], "word"),
-        TableColumn("TRIES", lambda each: each["attempts"], "number"),
-    )
-    session.out.show_list(told["instants"], columns, id="key", limit=0)
+    session.out.show_list(told["instants"], [each.of(session.out) for each in _DUE], id="key", limit=0)
 
 
 @schedules.verb(

@@ -1,1 +1,0 @@
-"""The bus in workers: they deliver the events that wait in queues."""

@@ -1,1 +1,0 @@
-"""Messages in workers: they send the batches of an account at its rate."""

@@ -1,1 +1,0 @@
-"""The pages of accounts: apps, who may do what, and who is signed in."""

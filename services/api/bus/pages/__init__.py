@@ -1,1 +1,0 @@
-"""The pages of the bus: subscriptions, what they were sent, and topics."""

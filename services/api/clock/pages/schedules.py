@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from http import HTTPStatus
 from typing import Any
 
 from msgspec.structs import replace
@@ -26,113 +25,35 @@ from services.api.http.pages.forms import (
     read_body,
 )
 from services.api.http.pages.html import known_time, number, pretty, query_of, span
-from services.api.http.pages.namespaces import EVERY, chosen_namespace, read_choice, read_names, tell_namespace
+from services.api.http.pages.namespaces import EVERY
 from services.api.http.pages.pictures import Piece
-from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values, act_on_chosen
-from services.api.http.pages.visits import SHOWN, ApiAnswer, ApiProblem, Visit, address
+from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
+from services.api.http.pages.things import Cell, Filter, ListPage, Move, ThingPage
+from services.api.http.pages.visits import Visit, address
 from shared.core.time_zones import time_zone
 
-_SCHEDULES = "/schedules"
-SECTION = NavSection("Schedules", _SCHEDULES, order=100, group="Schedule", needs=("failing-callbacks",))
-_ONE = "/schedules/{key:str}"
-_SAID = {"fire": "fired", "pause": "paused", "resume": "resumed"}
+SECTION = NavSection("Schedules", "/schedules", order=100, group="Schedule", needs=("failing-callbacks",))
 _DAY = timedelta(days=1, seconds=-1)  # the API ends earlier if more than 50 instants are due
 _STEPS = tuple(timedelta(seconds=each) for each in (1, 5, 10, 30, 60, 120, 300, 600, 900, 1_800, 3_600))
 _MOST_STEPS = 24
 _DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MISFIRE = {"fire": "They fire late.", "skip": "They are skipped."}
+_NEXT, _FIRST = 20, 8  # instants that the API tells, and that the page shows
 _KEPT_SECONDS = 4.5  # less than a refresh is from the next
-
-
-class SchedulePages(PageSet):
-    section = SECTION
-
-    @PageRoute(_SCHEDULES, template="clock/schedules.html", refresh_seconds=5)
-    async def show_schedules(self, visit: Visit) -> Values:
-        chosen = chosen_namespace(visit)
-        is_one = chosen != EVERY
-        cursor = "" if is_one else visit.query("cursor")
-        choosing = read_choice(visit, chosen, cursor=cursor, counts=not is_one)
-        due, choice = await visit.read_all(_read_due(visit, chosen), choosing)
-        found, wrong = await _search(visit, chosen) if is_one else (ApiAnswer([]), None)
-        return {
-            "title": "Schedules",
-            "choice": choice,
-            "due": due["instants"],
-            "picture": picture_due(due),
-            "found": found.value,
-            "tell_when": tell_when,
-            "tell_callback": tell_callback,
-            "next": found.next if is_one else choice.next,
-            "wrong": wrong,
-            "may_make": chosen in {EVERY, visit.caller.namespace},
-        }
-
-    @PageRoute(_ONE, template="clock/schedule.html", refresh_seconds=5)
-    async def show_schedule(self, visit: Visit) -> Values:
-        key, namespace = visit.path("key"), visit.query("namespace") or visit.caller.namespace
-        schedule, names = await visit.read_all(visit.read("/schedules/{}", key, namespace=namespace), read_names(visit))
-        letters = await visit.try_read("Its dead letters", "/dead-letters", key=key, namespace=namespace, limit=1)
-        return {
-            "title": key,
-            "schedule": schedule,
-            "namespace": namespace,
-            "whose": tell_namespace(namespace, names),
-            "letters": letters or [],
-            "when": tell_when(schedule),
-            "does": tell_callback(schedule["callback"]),
-            "misfire": tell_misfire(schedule["misfire"]),
-            "retry": tell_retry(schedule["retry"]),
-            "instants": in_zone(schedule["next"], schedule.get("timezone", "")),
-            "is_own": namespace == visit.caller.namespace,
-            "firing": _name_firing(schedule),
-        }
-
-    @FormRoute(_ONE, acts=("fire", "pause", "resume"), page="show_schedule")
-    async def move_schedule(self, visit: Visit) -> Moved:
-        query = {"namespace": visit.query("namespace")}
-        await visit.send("POST", f"/schedules/{{}}/{visit.act}", visit.path("key"), query=query)
-        return Moved(_address_of(visit), _SAID[visit.act])
-
-    @FormRoute(_ONE + "/cancel", page="show_schedule")
-    async def cancel_instant(self, visit: Visit) -> Moved:
-        key, query = visit.path("key"), {"namespace": visit.query("namespace")}
-        await visit.send("DELETE", "/schedules/{}/occurrences/{}", key, visit.query("instant"), query=query)
-        return Moved(_address_of(visit), "cancelled")
-
-    @FormRoute(_ONE + "/delete", page="show_schedule")
-    async def delete_schedule(self, visit: Visit) -> Moved:
-        namespace = visit.query("namespace")
-        await visit.send("DELETE", "/schedules/{}", visit.path("key"), query={"namespace": namespace})
-        return Moved(_SCHEDULES + query_of(namespace=namespace), "deleted")
 
 
 def link_schedule(namespace: str, key: str) -> str:
     return address("/schedules/{}", key) + query_of(namespace=namespace)
 
 
-async def _read_due(visit: Visit, namespace: str) -> Any:
+async def _read_due(visit: Visit, namespace: str) -> Values:
     """The next instants, shared by all readers of this namespace, because their pages ask often."""
     read = partial(visit.read, "/schedules/due", namespace=namespace)
     may_see = visit.may("viewer") if namespace == EVERY else visit.may("viewer", namespace=namespace)
     if not may_see:
-        return await read()  # which refuses
-    return await visit.read_shared(("/schedules/due", namespace), read, seconds=_KEPT_SECONDS)
-
-
-async def _search(visit: Visit, namespace: str) -> tuple[ApiAnswer, ApiProblem | None]:
-    """A page of schedules; empty with the mistake if the search cannot match."""
-    asked = {name: visit.query(name) for name in ("prefix", "state", "label")}
-    try:
-        return await visit.read_list("/schedules", namespace=namespace, **asked), None
-    except ApiProblem as problem:
-        if problem.status != HTTPStatus.UNPROCESSABLE_ENTITY:
-            raise
-        return ApiAnswer([]), problem
-
-
-def _address_of(visit: Visit) -> str:
-    return link_schedule(visit.query("namespace") or visit.caller.namespace, visit.path("key"))
+        return await read()  # type: ignore[no-any-return]  # the API refuses
+    due = await visit.read_shared(("/schedules/due", namespace), read, seconds=_KEPT_SECONDS)
+    return {"due": due["instants"], "picture": picture_due(due)}
 
 
 def _name_firing(schedule: Mapping[str, Any]) -> str:
@@ -226,6 +147,98 @@ def _tell_days(day: str, weekday: str) -> str | None:
     if weekday in {"1-5", "mon-fri", "MON-FRI"}:
         return "Monday to Friday"
     return f"Every {_DAYS[int(weekday)]}" if weekday in set("01234567") else None
+
+
+def _labels_of(schedule: Mapping[str, Any]) -> list[str]:
+    return [f"{name}:{value}" for name, value in schedule["labels"].items()]
+
+
+def _tell_left(schedule: Mapping[str, Any]) -> str:
+    """How many of the listed times are ahead, if not all are."""
+    listed, left = len(schedule.get("schedules", ())), len(schedule["next"])
+    return f"{left} of {number(listed)} times" if left < min(listed, _NEXT) and schedule["state"] != "paused" else ""
+
+
+def _find_change(schedule: Mapping[str, Any]) -> str:
+    """When it was changed, if ever."""
+    return "" if schedule["updated_at"] == schedule["created_at"] else str(schedule["updated_at"])
+
+
+def _tell_times(most: int | None) -> str:
+    return "" if most is None else "1 time" if most == 1 else f"{number(most)} times"
+
+
+def _tell_window(seconds: float) -> str:
+    return f"over a window of {span(seconds)}, at the same place each time" if seconds else ""
+
+
+async def _read_schedule(visit: Visit, schedule: Mapping[str, Any]) -> Values:
+    key, namespace = schedule["key"], visit.query("namespace")
+    letters = await visit.try_read("Its dead letters", "/dead-letters", key=key, namespace=namespace, limit=1)
+    instants = in_zone(schedule["next"][:_FIRST], schedule.get("timezone", ""))
+    return {"letters": letters or [], "instants": instants}
+
+
+def _ask_to_resume(schedule: Mapping[str, Any]) -> str:
+    return "It fires again. For occurrences that came due in the meantime: " + tell_misfire(schedule["misfire"])
+
+
+SCHEDULES = ListPage(
+    section=SECTION,
+    heading="All schedules",
+    new=("New schedule", "/new-schedule"),
+    template="clock/schedules.html",
+    read_more=_read_due,
+    filters=(
+        Filter("prefix", "Key begins with", like="order.1"),
+        Filter("label", "Label", like="team:billing"),
+        Filter("state", "State", values=("active", "paused", "finished")),
+    ),
+    cells=(
+        Cell("Key", "key", "link", to="/schedules/{}"),
+        Cell("State", "state", "state"),
+        Cell("When", tell=tell_when),
+        Cell("Callback", kind="wide", tell=lambda schedule: tell_callback(schedule["callback"])),
+        Cell("Labels", tell=lambda schedule: ", ".join(_labels_of(schedule))),
+        Cell("Changed", "updated_at", "ago"),
+    ),
+    bulk=("schedule.pause", "schedule.resume"),
+    empty="There are no schedules here yet. A schedule calls your service at the times you choose: once, at listed "
+    "times, at an interval, or by a cron expression. To create one, run `carillon schedules create order.17.reminder "
+    "--at 2026-12-24T14:00:00Z --http https://example.com/remind`.",
+)
+SCHEDULE = ThingPage(
+    section=SECTION,
+    parameter="key",
+    name="key",
+    has_edit=True,
+    state=lambda schedule: str(schedule["state"]),
+    template="clock/schedule.html",
+    read_more=_read_schedule,
+    facts=(
+        Cell("When", tell=tell_when),
+        Cell("Left", tell=_tell_left),
+        Cell("From", "starts_at", "full"),
+        Cell("Until", "ends_at", "full"),
+        Cell("At most", tell=lambda schedule: _tell_times(schedule.get("max_occurrences"))),
+        Cell("Spread", tell=lambda schedule: _tell_window(schedule["window_seconds"])),
+        Cell("Callback", tell=lambda schedule: tell_callback(schedule["callback"])),
+        Cell("If late", tell=lambda schedule: tell_misfire(schedule["misfire"])),
+        Cell("Attempts", tell=lambda schedule: tell_retry(schedule["retry"])),
+        Cell("Labels", tell=lambda schedule: ", ".join(_labels_of(schedule))),
+        Cell("Created", "created_at", "full"),
+        Cell("Changed", kind="full", tell=_find_change),
+    ),
+    moves=(
+        Move("pause", "Pause", "It does not fire until someone resumes it.", "paused",
+             is_possible=lambda schedule: schedule["state"] == "active"),
+        Move("resume", "Resume", _ask_to_resume, "resumed", is_possible=lambda schedule: schedule["state"] == "paused"),
+        Move("fire", "Fire now", "This does its callback once, now. Its planned times do not change.", "fired",
+             key=_name_firing),
+        Move("delete", "Delete", "This deletes the schedule and everything pending. This cannot be undone.", "deleted",
+             is_bad=True, ends=True, method="DELETE"),
+    ),
+)  # fmt: skip
 
 
 _NEW, _EDIT = "/new-schedule", "/schedules/{key:str}/edit"  # a schedule may have the key `new`
@@ -329,6 +342,13 @@ class DefinitionPages(PageSet):
         body = await _read_changed(visit) | {"key": visit.path("key")}
         return await self.show_edit(visit) | {"preview": await _preview(visit, body)}
 
+    @FormRoute("/schedules/{key:str}/cancel")
+    async def cancel_instant(self, visit: Visit) -> Moved:
+        key, namespace = visit.path("key"), visit.query("namespace")
+        path, query = "/schedules/{}/occurrences/{}", {"namespace": namespace}
+        await visit.send("DELETE", path, key, visit.query("instant"), query=query)
+        return Moved(link_schedule(namespace or visit.caller.namespace, key), "cancelled")
+
 
 async def _read_changed(visit: Visit) -> dict[str, Any]:
     """The body with the stored bytes of a payload that was not edited, because a receiver may compare them."""
@@ -344,86 +364,61 @@ async def _preview(visit: Visit, body: dict[str, Any]) -> list[tuple[str, str]]:
     return in_zone(told["next"], body.get("timezone", ""))
 
 
-LETTERS = "/dead-letters"
-_LETTER = "/dead-letters/{letter_id:str}"
-_READ, _READS = 200, 5
-Letters = list[dict[str, Any]]
+async def _read_errors(visit: Visit, chosen: str) -> Values:
+    errors = await visit.read("/dead-letters/errors", namespace=chosen, key=visit.query("key"))
+    return {"errors": errors, "counted": sum(each["count"] for each in errors)}
 
 
-class DeadLetterPages(PageSet):
-    section = NavSection(
-        "Dead letters", LETTERS, order=200, group="Problems", needs=("dead-letters", "bus-dead-letters")
-    )
-    tab = NavSection("Schedules", LETTERS, under=LETTERS, order=0)
-
-    @PageRoute(LETTERS, template="clock/dead-letters.html", refresh_seconds=5)
-    async def show_letters(self, visit: Visit) -> Values:
-        chosen, key = chosen_namespace(visit), visit.query("key")
-        errors, choice, (letters, following) = await visit.read_all(
-            visit.read("/dead-letters/errors", namespace=chosen, key=key),
-            read_choice(visit, chosen),
-            _find(visit, chosen, key, visit.query("error")),
-        )
-        return {
-            "title": "Dead letters",
-            "choice": choice,
-            "errors": errors,
-            "counted": sum(each["count"] for each in errors),
-            "letters": letters,
-            "next": following,
-            "redacted": any(letter["redacted"] for letter in letters),
-        }
-
-    @FormRoute(LETTERS, acts=("retry", "discard"), page="show_letters")
-    async def act_on_letters(self, visit: Visit) -> Moved:
-        """Retry or discard the chosen ones. A value is a namespace and an id."""
-        return await act_on_chosen(visit, _back(visit), lambda chosen: _act(visit, *chosen.split(" ", 1)))
-
-    @PageRoute(_LETTER, template="clock/dead-letter.html", refresh_seconds=5)
-    async def show_letter(self, visit: Visit) -> Values:
-        namespace = visit.query("namespace") or visit.caller.namespace
-        letter, names = await visit.read_all(
-            visit.read("/dead-letters/{}", visit.path("letter_id"), namespace=namespace), read_names(visit)
-        )
-        callback, schedule = letter["callback"], None
-        if callback:
-            schedule = await visit.try_read(
-                "Its schedule", "/schedules/{}", letter["key"], namespace=letter["namespace"]
-            )
-        return {
-            "title": f"Dead letter of {letter['key']}",
-            "letter": letter,
-            "whose": tell_namespace(letter["namespace"], names),
-            "does": tell_callback(callback) if callback else "",
-            "is_over": schedule is not None and not schedule["next"],
-        }
-
-    @FormRoute(_LETTER, acts=("retry", "discard"), page="show_letter")
-    async def act_on_letter(self, visit: Visit) -> Moved:
-        await _act(visit, visit.query("namespace"), visit.path("letter_id"))
-        return Moved(_back(visit), {"retry": "retried", "discard": "discarded"}[visit.act])
+async def _read_letter(visit: Visit, letter: Mapping[str, Any]) -> Values:
+    """The callback in words, and whether its schedule has no time left."""
+    if letter["callback"] is None:
+        return {"does": "", "is_over": False}
+    key, namespace = letter["key"], letter["namespace"]
+    schedule = await visit.try_read("Its schedule", "/schedules/{}", key, namespace=namespace)
+    return {"does": tell_callback(letter["callback"]), "is_over": schedule is not None and not schedule["next"]}
 
 
-async def _find(visit: Visit, namespace: str, key: str, error: str) -> tuple[Letters, str]:
-    """A page of letters, and where the next one begins. The API cannot filter by error, so with `error` pages are read
-    until one is full."""
-    if not error:
-        answer = await visit.read_list("/dead-letters", namespace=namespace, key=key)
-        return answer.value, answer.next
-    found: Letters = []
-    cursor = visit.query("cursor")
-    for _ in range(_READS):
-        answer = await visit.read_list("/dead-letters", namespace=namespace, key=key, limit=_READ, cursor=cursor)
-        found += [letter for letter in answer.value if letter["error"] == error]
-        cursor = answer.next
-        if not cursor or len(found) >= SHOWN:
-            break
-    return found, cursor
-
-
-async def _act(visit: Visit, namespace: str, letter_id: str = "") -> None:
-    await visit.send("POST", f"/dead-letters/{{}}/{visit.act}", letter_id, query={"namespace": namespace})
-
-
-def _back(visit: Visit) -> str:
-    return LETTERS + query_of(**{name: visit.query(name) for name in ("namespace", "key", "error")})
+_LETTERS = NavSection(
+    "Dead letters", "/dead-letters", order=200, group="Problems", needs=("dead-letters", "bus-dead-letters")
+)
+LETTERS = ListPage(
+    section=_LETTERS,
+    tab=NavSection("Schedules", _LETTERS.path, under=_LETTERS.path, order=0),
+    heading="Newest first",
+    template="clock/dead-letters.html",
+    read_more=_read_errors,
+    filters=(Filter("key", "Key of the schedule"),),
+    cells=(
+        Cell("Schedule", "key", "link", to="/dead-letters/{}", by="id"),
+        Cell("Died", "died_at", "ago"),
+        Cell("Was due", "due", "short"),
+        Cell("Attempts", "attempts", "number"),
+        Cell("Error", "error", "wide", most=200, personal=True),
+    ),
+    discard="This discards the selected occurrences: their callbacks never happen.",
+    bulk=("dead-letter.retry", "dead-letter.discard"),
+    empty="There are no dead letters here. If a schedule's target refuses an occurrence at every attempt, Carillon "
+    "keeps it here with the error. You can then retry or discard it. The `retry` rule of a schedule sets its number of "
+    "attempts.",
+)
+LETTER = ThingPage(
+    section=_LETTERS,
+    parameter="letter_id",
+    name="key",
+    state=lambda _: "dead",
+    template="clock/dead-letter.html",
+    read_more=_read_letter,
+    facts=(
+        Cell("Schedule", "key", "link", to="/schedules/{}"),
+        Cell("Was due", "due", "full"),
+        Cell("Died", "died_at", "full"),
+        Cell("Attempts", "attempts", "number"),
+        Cell("Message id", "id", "code"),
+    ),
+    moves=(
+        Move("retry", "Retry", "This repeats the callback with the current definition of its schedule.", "retried",
+             ends=True, is_possible=lambda letter: letter["callback"] is not None),
+        Move("discard", "Discard", "This discards the occurrence: its callback never happens. This cannot be undone.",
+             "discarded", ends=True, is_bad=True),
+    ),
+)  # fmt: skip

@@ -1,1 +1,0 @@
-"""The console's pages: the overview, what runs, and who did what."""

@@ -32,10 +32,6 @@ class Kind(Struct, frozen=True):
     rows: int = 0  # of a text area; 0: one line
 
 
-def _read_text(form: Form, name: str) -> str | None:
-    return form.get(name, "").strip() or None
-
-
 def _read_time(form: Form, name: str) -> str | None:
     at = read_instant(form, name)
     return None if at is None else at.isoformat().replace("+00:00", "Z")
@@ -51,7 +47,7 @@ def _write_number(number: float) -> str:
     return str(number).removesuffix(".0")
 
 
-TEXT = Kind(_read_text)
+TEXT = Kind(lambda form, name: form.get(name, "").strip() or None)
 TIME = Kind(_read_time, _write_time, type="datetime-local")  # in UTC
 NUMBER = Kind(read_number, _write_number)
 WHOLE = Kind(read_whole, _write_number)

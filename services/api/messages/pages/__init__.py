@@ -1,1 +1,0 @@
-"""Pages of messages: accounts that send, what became of a job's messages, and recipients."""

@@ -39,7 +39,7 @@ MOST = {
     "/bus/dead-letters/{letter_id:str}": (1, 2),
     "/bus/topics": (2, 8),
     "/bus/topics/{topic:str}": (2, 4),
-    "/schedules": (3, 96),
+    "/schedules": (4, 32),
     "/schedules/{key:str}": (3, 8),
     "/new-schedule": (0, 1),
     "/schedules/{key:str}/edit": (1, 4),
