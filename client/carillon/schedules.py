@@ -148,7 +148,15 @@ async def results(
             index += 1
             continue
         key = f"{idempotency_key}/{next(numbers)}" if idempotency_key else ""
-        for result in await _send_chunk(transport, chunk, key, reason):
+        answer = await transport.call(
+            "POST",
+            "/schedules/bulk",
+            content=b"\n".join(chunk),
+            content_type=NDJSON,
+            idempotency_key=key,
+            reason=reason,
+        )
+        for result in answer.read_lines(BulkResult, len(chunk)):
             yield replace(result, index=index + result.index)
         index += len(chunk)
 
@@ -187,20 +195,6 @@ def _item(schedule: Schedule) -> _Item | BulkResult:
 
 def _refused(schedule: Schedule, status: HTTPStatus, reason: str) -> BulkResult:
     return BulkResult(index=0, key=schedule.key or None, status=status, error=ItemError(reason))
-
-
-async def _send_chunk(
-    transport: Transport, chunk: Sequence[bytes], idempotency_key: str, reason: str
-) -> list[BulkResult]:
-    answer = await transport.call(
-        "POST",
-        "/schedules/bulk",
-        content=b"\n".join(chunk),
-        content_type=NDJSON,
-        idempotency_key=idempotency_key,
-        reason=reason,
-    )
-    return answer.read_lines(BulkResult, len(chunk))
 
 
 class Schedules(Resource[M]):

@@ -377,14 +377,6 @@ async def test_schedules_are_applied_from_files_and_a_wrong_one_spoils_no_other(
     assert (await cli.done("schedules", "apply", "-", "-q", given=json.dumps(wanted))).out.count("\n") == 3
 
 
-async def test_what_fires_next(cli: Program, house: House, document: Document) -> None:
-    key = f"cli-{uuid.uuid4().hex[:8]}"
-    await cli.done("schedules", "create", key, "--every", "60", "--http", "http://example.com/hook")
-    due = (await cli.done("schedules", "due", "--within", "5m", "--json")).lines
-    assert key in [each["key"] for each in due]
-    assert key in (await cli.done("schedules", "due")).out
-
-
 async def test_a_template_is_rendered_and_a_fault_in_one_is_told(
     cli: Program, house: House, document: Document
 ) -> None:
@@ -421,19 +413,6 @@ async def test_a_localized_push_is_a_row_of_the_status(cli: Program, house: Hous
     page = (await cli.run("status", CARILLON_TOKEN=made.json["token"])).out
     [row] = [line for line in page.splitlines() if "scheduled" in line]
     assert row.startswith(group)
-
-
-async def test_what_was_done_and_told(cli: Program, house: House, document: Document) -> None:
-    document.check("get", "/minutes", (await cli.done("minutes", "list", "--minutes", "5", "--json")).lines)
-    settings = (await cli.done("settings", "list", "--json")).lines
-    document.check("get", "/settings", settings)
-    changed = (await cli.done("settings", "list", "--changed", "-q")).out.split()
-    assert changed == [each["name"] for each in settings if each["value"] != each["default"]]
-    assert "api.first_admin" in changed
-    namespaces = (await cli.done("namespaces", "list", "--json")).lines
-    document.check("get", "/namespaces", namespaces)
-    assert f"user:{ADMIN}" in [each["namespace"] for each in namespaces]
-    assert f"user:{ADMIN}" in (await cli.done("namespaces", "list")).out
 
 
 async def test_a_signing_secret_is_refused_where_nothing_signs(cli: Program) -> None:
@@ -540,11 +519,6 @@ async def test_who_did_what_is_listed(cli: Program, house: House, document: Docu
     of_app = (await cli.done("audit", "list", "--app", app_id)).out
     assert "template.create" in of_app
     assert (await cli.done("audit", "list", "--app", app_id, "--act", "job.stop")).err == "None.\n"
-
-
-async def test_who_asks_is_told(cli: Program) -> None:
-    shown = (await cli.done("context", "show", "--json")).json
-    assert (shown["name"], shown["isAdmin"], shown["context"]) == (ADMIN, True, "test")
 
 
 async def test_a_tables_times_are_the_readers_own(cli: Program, house: House) -> None:

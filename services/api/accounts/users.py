@@ -27,7 +27,7 @@ from shared.runtime.clock import Clock
 from shared.runtime.settings import AuditSettings
 from shared.store import Store
 
-_REASONS: bodies.Limits = {wire.Caller: {"reasons": bodies.OneOf(("optional", "required"))}}
+_REASONS = bodies.Checks({wire.Caller: {"reasons": bodies.OneOf(("optional", "required"))}})
 
 
 class WhoamiResource(Resource):

@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw
 
 from carillon.wire import clock as wire
 from carillon.wire.clock import FireWithin, Retry, ScheduleBody, StoredSchedule
-from services.api.http.bodies import Between, Limits, OneOf, Timestamp, decode_body, hide, hide_path
+from services.api.http.bodies import Between, Checks, OneOf, Timestamp, decode_body, hide, hide_path
 from shared.accounts.rules.secrets import PREFIX
 from shared.clock.rules.callbacks import (
     HEADER_BYTES,
@@ -58,23 +58,25 @@ NOT_KEYS = frozenset({"bulk", "due", "preview", ".", ".."})
 NEXT = 20  # instants that an answer has
 _BEFORE_FIRST = EPOCH - timedelta(milliseconds=1)
 _MISFIRE = OneOf(("fire", "skip"), ("an object",))
-LIMITS: Limits = {
-    ScheduleBody: {
-        "every": Between(1, LONGEST_INTERVAL_SECONDS),
-        "max_occurrences": Between(1, 2**53),
-        "window_seconds": Between(0, DAY_SECONDS),
-        "misfire": _MISFIRE,
-    },
-    FireWithin: {"fire_within_seconds": Between(1, 3_650 * DAY_SECONDS)},
-    Retry: {
-        "attempts": Between(1, 100),
-        "first_delay_seconds": Between(0.1, DAY_SECONDS),
-        "factor": Between(1, 10),
-        "cap_seconds": Between(0.1, 7 * DAY_SECONDS),
-    },
-    StoredSchedule: {"state": OneOf(tuple(ScheduleState)), "misfire": _MISFIRE},
-    wire.Outcome: {"result": OneOf(tuple(OutcomeResult))},
-}
+LIMITS = Checks(
+    {
+        ScheduleBody: {
+            "every": Between(1, LONGEST_INTERVAL_SECONDS),
+            "max_occurrences": Between(1, 2**53),
+            "window_seconds": Between(0, DAY_SECONDS),
+            "misfire": _MISFIRE,
+        },
+        FireWithin: {"fire_within_seconds": Between(1, 3_650 * DAY_SECONDS)},
+        Retry: {
+            "attempts": Between(1, 100),
+            "first_delay_seconds": Between(0.1, DAY_SECONDS),
+            "factor": Between(1, 10),
+            "cap_seconds": Between(0.1, 7 * DAY_SECONDS),
+        },
+        StoredSchedule: {"state": OneOf(tuple(ScheduleState)), "misfire": _MISFIRE},
+        wire.Outcome: {"result": OneOf(tuple(OutcomeResult))},
+    }
+)
 Body = ScheduleBody[Timestamp, Raw]
 Shown = StoredSchedule[Timestamp, Raw]
 _decoder = msgspec.json.Decoder(Body)

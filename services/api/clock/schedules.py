@@ -40,7 +40,7 @@ from services.api.clock.definitions import (
 from services.api.clock.limits import ScheduleLimits
 from services.api.http import bodies, paging
 from services.api.http.acts import UNRECORDED
-from services.api.http.bodies import Limits, OneOf, Timestamp
+from services.api.http.bodies import Checks, OneOf, Timestamp
 from services.api.http.identity import caller_of
 from services.api.http.paging import Sameness, idempotency_of
 from services.api.http.rights import KNOWN, OPERATE_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
@@ -99,7 +99,7 @@ _FIRST_WINDOW = timedelta(minutes=1)
 _LAST_WINDOW = timedelta(days=1)
 LOOKED_AT = 5_000
 _MOST_SECONDS = int(_LAST_WINDOW.total_seconds())
-_DUE_LIMITS: Limits = {DueInstant: {"kind": OneOf(tuple(OccurrenceKind))}}
+_DUE_LIMITS = Checks({DueInstant: {"kind": OneOf(tuple(OccurrenceKind))}})
 _WITHIN = Parameter(
     name="within",
     description="How many seconds to look ahead at most; by default a day.",

@@ -11,7 +11,7 @@ from litestar.params import FromPath
 from carillon.wire import console as wire
 from carillon.wire.console import ActedOn, Actor
 from services.api.http import bodies, paging
-from services.api.http.bodies import Limits, OneOf, Timestamp
+from services.api.http.bodies import Checks, OneOf, Timestamp
 from services.api.http.rights import ADMIN, OWN_APP
 from services.api.http.routes import Parameter, Resource, Route
 from shared.accounts.rules.apps import fold_namespace
@@ -23,7 +23,7 @@ from shared.time import DatabaseTime
 
 _ACT = Parameter(name="act", description="Only these acts, `job.stop` for instance.", schema={"type": "string"})
 _ON = Parameter(name="on", description="Only acts on the thing with this id or key.", schema={"type": "string"})
-_LIMITS: Limits = {wire.AuditRecord: {"outcome": OneOf(tuple(ActOutcome))}}
+_LIMITS = Checks({wire.AuditRecord: {"outcome": OneOf(tuple(ActOutcome))}})
 _Shown = wire.AuditRecord[Timestamp]
 _BY = Parameter(name="by", description="Only acts of this namespace.", schema={"type": "string"})
 

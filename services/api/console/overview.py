@@ -9,13 +9,13 @@ from itertools import chain
 from typing import Any
 
 from litestar import Request, Response
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from carillon.wire import console as wire
-from carillon.wire.console import Attention, Namespace, OpenJobs, Sign, Unknown
-from services.api.console.processes import PROCESS_STATES, show_minute, show_process, show_queue
+from carillon.wire.console import Attention, Namespace, OpenJobs, Queue, Sign, Unknown
+from services.api.console.processes import PROCESS_STATES, show_minute, show_process
 from services.api.http import bodies, paging
-from services.api.http.bodies import Limits, OneOf, Timestamp
+from services.api.http.bodies import Checks, OneOf, Timestamp
 from services.api.http.identity import caller_of
 from services.api.http.rights import KNOWN
 from services.api.http.routes import Parameter, Resource, Route
@@ -34,11 +34,14 @@ from shared.store import Store
 
 _SHOWN = 20
 _LOOKED_AT = 100
-_LIMITS: Limits = {
-    Sign: {"severity": OneOf(tuple(Severity))},
-    Attention: {"kind": OneOf(tuple(AttentionKind))},
-    wire.Overview: {"verdict": OneOf(tuple(OverallVerdict))},
-}
+_LIMITS = Checks(
+    PROCESS_STATES
+    | {
+        Sign: {"severity": OneOf(tuple(Severity))},
+        Attention: {"kind": OneOf(tuple(AttentionKind))},
+        wire.Overview: {"verdict": OneOf(tuple(OverallVerdict))},
+    }
+)
 _SIGNS = {sign.name: sign for sign in SIGNS}
 
 
@@ -62,7 +65,7 @@ class OverviewResource(Resource):
 
     @Route(
         "GET", "/overview", summary="Tell whether all is well, what runs and what waits.",
-        who=KNOWN, answers={HTTPStatus.OK: wire.Overview[Timestamp, JobView]}, limits={**_LIMITS, **PROCESS_STATES},
+        who=KNOWN, answers={HTTPStatus.OK: wire.Overview[Timestamp, JobView]}, limits=_LIMITS,
     )  # fmt: skip
     async def get_overview(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         caller, overview = caller_of(request), await self._reader.read()
@@ -116,7 +119,7 @@ def _view(overview: Overview, jobs: OpenJobs[JobView], *, whole: bool) -> wire.O
         jobs=jobs,
         dead_letters=(overview.dead_letters or 0) if whole else 0,
         processes=tuple(show_process(each, overview.as_of) for each in overview.processes or () if whole),
-        queues=tuple(show_queue(each) for each in overview.queues or () if whole),
+        queues=convert(overview.queues or () if whole else (), tuple[Queue, ...], from_attributes=True),
         minutes=tuple(show_minute(each) for each in overview.minutes or () if whole),
     )
 

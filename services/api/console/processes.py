@@ -10,7 +10,7 @@ from msgspec import convert
 
 from carillon.wire.console import InHand, Minute, Process, Queue, Setting
 from services.api.http import bodies, paging
-from services.api.http.bodies import Limits, OneOf, Timestamp
+from services.api.http.bodies import Checks, OneOf, Timestamp
 from services.api.http.rights import ADMIN, VIEW_ALL
 from services.api.http.routes import Parameter, Resource, Route
 from shared.console.rules.processes import MOST, MinuteCounts, ProcessState, QueueState, RunningProcess
@@ -22,7 +22,7 @@ from shared.store import Store
 from shared.time import DatabaseTime
 
 _DEFAULT_MINUTES = 60
-PROCESS_STATES: Limits = {Process: {"state": OneOf(tuple(ProcessState))}}
+PROCESS_STATES = Checks({Process: {"state": OneOf(tuple(ProcessState))}})
 _MINUTES = Parameter(
     name="minutes",
     description="How many minutes back, this one included.",
@@ -55,10 +55,6 @@ def show_process(process: RunningProcess, now: datetime) -> Process[str]:
     )
 
 
-def show_queue(queue: QueueState) -> Queue:
-    return convert(queue, Queue, from_attributes=True)
-
-
 def show_minute(minute: MinuteCounts) -> Minute[str]:
     counts = {name: getattr(minute, name) for name in Minute.__struct_fields__ if name != "at"}
     return Minute(at=format_instant(minute.at), **counts)
@@ -80,7 +76,7 @@ class ProcessesResource(Resource):
 
     @Route("GET", "/queues", summary="List the queues of tasks.", who=VIEW_ALL, answers={HTTPStatus.OK: list[Queue]})
     async def list_queues(self) -> Response[bytes]:
-        return bodies.answer([show_queue(queue) for queue in await self._queues.get()])
+        return bodies.answer(convert(await self._queues.get(), list[Queue], from_attributes=True))
 
     @Route(
         "GET", "/minutes", summary="List what was done, minute by minute, the oldest first.",

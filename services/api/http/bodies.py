@@ -12,11 +12,11 @@ from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from http import HTTPStatus
 from io import BytesIO
 from itertools import islice
-from typing import Annotated, Any, NoReturn, TypeVar, get_args
+from typing import Annotated, Any, NoReturn, TypeVar, get_origin
 from urllib.parse import urlsplit
 
 import msgspec
@@ -243,6 +243,12 @@ class Between(Struct, frozen=True):
     least: float
     most: float
 
+    def find_fault(self, value: Any) -> str:
+        if not isinstance(value, int | float) or self.least <= value <= self.most:
+            return ""
+        kind = "an integer" if isinstance(value, int) else "a number"
+        return f"must be {kind} >= {self.least}" if value < self.least else f"must be {kind} <= {self.most}"
+
 
 class OneOf(Struct, frozen=True):
     """The choices of a text, and what may be in its place."""
@@ -250,17 +256,43 @@ class OneOf(Struct, frozen=True):
     values: tuple[str, ...]
     other: tuple[str, ...] = ()
 
+    def find_fault(self, value: Any) -> str:
+        if not isinstance(value, str) or value in self.values:
+            return ""
+        return f"must be one of {', '.join(self.values + self.other)}, not {value!r}"
 
-Limits = Mapping[type[Struct], Mapping[str, Between | OneOf]]
-"""The bounds and choices of fields, by the type and the name in JSON."""
+
+class Checks(dict[type[Struct], Mapping[str, Between | OneOf]]):
+    """The bounds and choices of fields, by the type and the name in JSON."""
+
+    @cached_property
+    def _looks(self) -> dict[type[Struct], Sequence[tuple[str, str, Between | OneOf | None]]]:
+        return {}
+
+    def check(self, value: Any, place: str = "") -> None:
+        """Raise `Invalid` for a field of this value, or of one in it, that breaks its rule."""
+        kind = type(value)
+        if kind not in self._looks:
+            self._looks[kind] = self._look(kind)
+        for name, encoded, rule in self._looks[kind]:
+            inner = getattr(value, name)
+            if inner is not None and rule is not None and (fault := rule.find_fault(inner)):
+                raise Invalid(f"{place}{encoded} {fault}", field=place + encoded)
+            if isinstance(inner, Struct):
+                self.check(inner, f"{place}{encoded}.")
+
+    def _look(self, kind: type[Struct]) -> list[tuple[str, str, Between | OneOf | None]]:
+        """The fields of this type that have a rule, or may be an object."""
+        own, inner = self.get(kind, {}), shapes_of(kind)[0].fields
+        names = zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
+        return [(name, encoded, own.get(encoded)) for name, encoded in names if encoded in own or inner[encoded]]
 
 
 def decode_body(
-    content: bytes, decoder: msgspec.json.Decoder[M], *, limits: Limits | None = None, is_checked_later: bool = False
+    content: bytes, decoder: msgspec.json.Decoder[M], *, limits: Checks | None = None, is_checked_later: bool = False
 ) -> M:
     """The body as the decoder's type. A type of `carillon.wire` has `limits`, and its unknown fields are refused here.
-    With `is_checked_later`, duplicate keys are found when the parts are read. Raises `Invalid` with the field, if
-    any."""
+    With `is_checked_later`, duplicate keys are found when the parts are read."""
     content = content.removeprefix(BOM_UTF8)
     kind: Any = decoder.type
     try:
@@ -269,7 +301,7 @@ def decode_body(
         if not is_checked_later:
             _check_values(content, kind, is_lenient=limits is not None)
         if limits is not None:
-            _check_limits(body, limits, "")
+            limits.check(body)
         return body
     except UnicodeDecodeError:
         raise Invalid("the body is not UTF-8") from None
@@ -278,7 +310,7 @@ def decode_body(
     except msgspec.ValidationError as error:
         if limits is not None:
             with suppress(ValueError, RecursionError):
-                _check_names(json.loads(content, object_pairs_hook=tuple), _shapes_of(kind), "")
+                _check_names(json.loads(content, object_pairs_hook=tuple), shapes_of(kind), "")
         what, path = read_mistake(str(error), kind)
         raise Invalid(what, field=path or None) from None
     except msgspec.DecodeError:
@@ -312,25 +344,26 @@ def _check_values(content: bytes, kind: Any, *, is_lenient: bool) -> None:
         parse_float=lambda text: note_number(text, is_exact(text)),
     )
     if is_lenient:
-        _check_names(whole, _shapes_of(kind), "")
+        _check_names(whole, shapes_of(kind), "")
     if seen:
         _check_objects(whole, types_of(kind), "")
 
 
-class _Shape(Struct, frozen=True):
+class ObjectShape(Struct, frozen=True):
     """The fields of an object, each with the shapes of the objects in it. It is chosen by its tag, if it has one."""
 
+    kind: type[Struct]
     tag_field: str | None
     tag: Any
-    fields: dict[str, tuple["_Shape", ...]]
+    fields: dict[str, tuple["ObjectShape", ...]]
 
 
 @lru_cache
-def _shapes_of(kind: Any) -> tuple[_Shape, ...]:
+def shapes_of(kind: Any) -> tuple[ObjectShape, ...]:
     return tuple(_shapes(types_of(kind)))
 
 
-def _shapes(types: Types) -> Iterator[_Shape]:
+def _shapes(types: Types) -> Iterator[ObjectShape]:
     for each in types:
         if isinstance(each, inspect.ListType | inspect.VarTupleType):
             yield from _shapes([each.item_type])
@@ -339,10 +372,10 @@ def _shapes(types: Types) -> Iterator[_Shape]:
                 field.encode_name: tuple(_shapes(types_within([each], field.encode_name))) for field in each.fields
             }
             tag = {each.tag_field: ()} if each.tag_field else {}
-            yield _Shape(each.tag_field, each.tag, fields | tag)
+            yield ObjectShape(get_origin(each.cls) or each.cls, each.tag_field, each.tag, fields | tag)
 
 
-def _check_names(value: Any, shapes: tuple[_Shape, ...], place: str) -> None:
+def _check_names(value: Any, shapes: tuple[ObjectShape, ...], place: str) -> None:
     """Raise `Invalid` for a field that the shape of its object does not have."""
     if isinstance(value, list):
         for index, each in enumerate(value):
@@ -351,29 +384,11 @@ def _check_names(value: Any, shapes: tuple[_Shape, ...], place: str) -> None:
     elif isinstance(value, tuple):
         found = [each for each in shapes if each.tag is None or (each.tag_field, each.tag) in value]
         for key, inner in value if found else ():
-            name = f"{place}.{key}" if place else key
-            if key not in found[0].fields:
+            if (within := found[0].fields.get(key)) is None:
+                name = f"{place}.{key}" if place else key
                 raise Invalid(f"there is no field {name!r}{suggest(key, found[0].fields)}", field=name)
-            if found[0].fields[key] and isinstance(inner, list | tuple):
-                _check_names(inner, found[0].fields[key], name)
-
-
-def _check_limits(value: Any, limits: Limits, place: str) -> None:
-    own = limits.get(type(value), {})
-    for field in msgspec.structs.fields(value):
-        inner = getattr(value, field.name)
-        name = f"{place}.{field.encode_name}" if place else field.encode_name
-        match inner, own.get(field.encode_name):
-            case int() | float(), Between(least, most) if not least <= inner <= most:
-                rule = f">= {least}" if inner < least else f"<= {most}"
-                kind = "a number" if float in get_args(field.type) or field.type is float else "an integer"
-                raise Invalid(f"{name} must be {kind} {rule}", field=name)
-            case str(), OneOf(values, other) if inner not in values:
-                raise Invalid(f"{name} must be one of {', '.join(values + other)}, not {inner!r}", field=name)
-            case Struct(), _:
-                _check_limits(inner, limits, name)
-            case _:
-                pass
+            if within and isinstance(inner, list | tuple):
+                _check_names(inner, within, f"{place}.{key}" if place else key)
 
 
 def _check_objects(value: Any, types: Types, path: str, depth: int = 1) -> None:

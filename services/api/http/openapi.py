@@ -4,18 +4,17 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from http import HTTPStatus
 from inspect import cleandoc
-from typing import Any, get_args, get_origin
+from typing import Any, get_args
 
 import msgspec
 from litestar.handlers import HTTPRouteHandler
-from msgspec import Struct, inspect
+from msgspec import Struct
 
 from services.api.http import bodies
 from services.api.http.errors import PROBLEM, Problem
 from services.api.http.identity import EMAIL_HEADER
 from services.api.http.rights import EVERYBODY, KNOWN, May, Of, OnBus, Who
 from services.api.http.routes import Parameter, Route
-from shared.core.plain_words import types_of, types_within
 
 Json = dict[str, Any]
 _RULES_AGAINST_UNSET = {"minLength", "minProperties", "pattern"}
@@ -29,7 +28,7 @@ class Schemas:
     """The schemas of these types. `named` has those that others refer to, by their names in the document. Types of
     `carillon.wire` have `limits`, and the API refuses unknown fields of those that are `read`."""
 
-    def __init__(self, kinds: Iterable[Any], limits: bodies.Limits, read: Sequence[Any]) -> None:
+    def __init__(self, kinds: Iterable[Any], limits: bodies.Checks, read: Sequence[Any]) -> None:
         kinds = list(kinds)
         _, found = msgspec.json.schema_components(kinds, ref_template=_TEMPLATE)
         for body in {body for kind in kinds for body in _bodies(kind)}:
@@ -113,16 +112,10 @@ def _add_limit(schema: Json, rule: bodies.Between | bodies.OneOf) -> None:
 
 def _find_structs(kinds: Iterable[Any]) -> dict[str, type[Struct]]:
     """The types of `carillon.wire` among these and in their fields, by name."""
-    found: dict[str, type[Struct]] = {}
-    waiting = [each for kind in kinds for each in types_of(kind)]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, inspect.ListType | inspect.VarTupleType):
-            waiting += types_within([each], "")
-        elif isinstance(each, inspect.StructType) and (kind := get_origin(each.cls) or each.cls).__name__ not in found:
-            found[kind.__name__] = kind
-            waiting += [inner for field in each.fields for inner in types_within([each], field.encode_name)]
-    return {name: kind for name, kind in found.items() if kind.__module__.startswith("carillon.wire")}
+    shapes = [shape for kind in kinds for shape in bodies.shapes_of(kind)]
+    for shape in shapes:
+        shapes += [inner for within in shape.fields.values() for inner in within]
+    return {shape.kind.__name__: shape.kind for shape in shapes if shape.kind.__module__.startswith("carillon.wire")}
 
 
 def _describe_answer(kind: type[Struct], schema: Json) -> None:
@@ -239,7 +232,7 @@ def document(handlers: Iterable[HTTPRouteHandler], *, public_url: str = "") -> J
     handlers = list(handlers)
     routes: list[Route] = [handler.opt["route"] for handler in handlers]
     kinds = [Problem, *(kind for route in routes for kind in _kinds(route))]
-    limits = {kind: fields for route in routes for kind, fields in (route.limits or {}).items()}
+    limits = bodies.Checks({kind: fields for route in routes for kind, fields in (route.limits or {}).items()})
     schemas = Schemas(kinds, limits, [route.body for route in routes if route.body and route.limits])
     paths: Json = {}
     for handler, route in zip(handlers, routes, strict=True):

@@ -22,7 +22,7 @@ from litestar.types import Empty
 from msgspec import Struct
 
 from services.api.http.acts import record_act, remember_request
-from services.api.http.bodies import Limits
+from services.api.http.bodies import Checks
 from services.api.http.errors import BadInput
 from services.api.http.identity import Connection
 from services.api.http.paging import DRY_RUN_NAME, contains_dry_run, means_dry_run
@@ -97,7 +97,7 @@ class Route(Struct, frozen=True):
     act: str | None = None
     problems: tuple[HTTPStatus, ...] = ()
     body: Any = None
-    limits: Limits | None = None
+    limits: Checks | None = None
     body_media: tuple[str, ...] = (JSON,)
     body_required: bool = True
     parameters: tuple[Parameter, ...] = ()

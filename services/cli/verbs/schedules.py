@@ -53,31 +53,36 @@ def schedule_body(
     """The body of a request. Unless it `needs_callback`, a missing callback is replaced by a placeholder."""
     if body is not None and not isinstance(body, dict):
         raise click.UsageError("--body must be a JSON object")
-    places = {"url": ("http", url), "queue": ("rabbitmq", queue), "topic": ("kafka", topic)}
-    named = {field: (kind, place) for field, (kind, place) in places.items() if place}
-    if len(named) > 1:
-        raise click.UsageError("use only one of --http, --queue and --topic")
-    has_callback = bool(named or (body or {}).get("callback"))
-    if needs_callback and not has_callback:
+    given = body or {}
+    callback = _callback({"url": url, "queue": queue, "topic": topic}, payload) or given.get("callback")
+    if needs_callback and not callback:
         raise click.UsageError("name a target: --http, --queue, --topic, or a callback in --body")
-    _check_one_kind(instants=instants, cron=cron, every=every, body=body or {})
+    _check_one_kind(instants=instants, cron=cron, every=every, body=given)
+    more = {name: value for name, value in (("headers", dict(headers)), ("secret", secret)) if value}
+    if more and isinstance(callback, dict):
+        callback = {**callback, "data": {**(callback.get("data") or {}), **more}}
     chosen: dict[str, Any] = {
-        "callback": None if has_callback else {"type": "http", "data": {"url": "https://example.com/"}},
+        "callback": callback or {"type": "http", "data": {"url": "https://example.com/"}},
         "schedules": [instant.isoformat() for instant in instants],
         "cron": cron,
         "timezone": timezone,
         "every": every,
         "labels": dict(labels),
-        "retry": retry_attempts and {**((body or {}).get("retry") or {}), "attempts": retry_attempts},
+        "retry": retry_attempts and {**(given.get("retry") or {}), "attempts": retry_attempts},
     }
-    for field, (kind, place) in named.items():
-        data = {field: place} | ({} if payload is None and kind == "http" else {"payload": payload})
-        chosen["callback"] = {"type": kind, "data": data}
-    whole = {**(body or {}), **{name: value for name, value in chosen.items() if value}}
-    more = {name: value for name, value in (("headers", dict(headers)), ("secret", secret)) if value}
-    if more and isinstance(callback := whole["callback"], dict):
-        whole["callback"] = {**callback, "data": {**(callback.get("data") or {}), **more}}
-    return whole
+    return given | {name: value for name, value in chosen.items() if value}
+
+
+def _callback(targets: dict[str, str | None], payload: Any) -> dict[str, Any] | None:
+    """The callback to the one target that is named, if any."""
+    named = [(field, target) for field, target in targets.items() if target]
+    if len(named) > 1:
+        raise click.UsageError("use only one of --http, --queue and --topic")
+    for field, target in named:
+        kind = {"url": "http", "queue": "rabbitmq", "topic": "kafka"}[field]
+        data = {field: target} | ({} if payload is None and kind == "http" else {"payload": payload})
+        return {"type": kind, "data": data}
+    return None
 
 
 def _check_one_kind(*, instants: Sequence[datetime], cron: str | None, every: int | None, body: dict[str, Any]) -> None:
@@ -88,8 +93,7 @@ def _check_one_kind(*, instants: Sequence[datetime], cron: str | None, every: in
         raise click.UsageError("give only one of --at, --cron and --every")
 
 
-_FIRST = 5
-_AHEAD = 20  # of the next instants, the API tells so many
+_FIRST, _AHEAD = 5, 20  # the next instants that are shown, and that the API tells
 
 
 def schedule_fields(out: Output, schedule: Json) -> Fields:

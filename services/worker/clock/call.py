@@ -21,7 +21,7 @@ from services.worker.consumer import Stage
 from shared.accounts.removal import Signing
 from shared.clock.rules.callbacks import CallTarget, HttpCallback, Undeliverable
 from shared.clock.rules.occurrences import Occurrence, read_owner
-from shared.clock.rules.schedules import Schedule, Verdict, carillon_headers, stands
+from shared.clock.rules.schedules import Schedule, Verdict, carillon_headers, verdict_of
 from shared.clock.settlement import Attempt, Settlement
 from shared.core.errors import CarillonError, Unavailable
 from shared.core.rates import Shares
@@ -93,7 +93,7 @@ class HttpCaller:
         schedule_id = read_owner(occurrence.owner).id
         schedule = (await self._store.schedules.many([schedule_id])).get(schedule_id)
         # The scheduler has decided whether it is late, when it handed it over.
-        match stands(schedule, occurrence, self._time.reckon()):
+        match verdict_of(schedule, occurrence, self._time.reckon()):
             case Verdict.FIRE:
                 return schedule
             case Verdict.VOID:

@@ -295,7 +295,7 @@ class Verdict(Enum):
     VOID = "void"  # its schedule is deleted or replaced
 
 
-def stands(schedule: Schedule | None, occurrence: Occurrence, now: datetime) -> Verdict:
+def verdict_of(schedule: Schedule | None, occurrence: Occurrence, now: datetime) -> Verdict:
     """Decide about a due occurrence at any lateness."""
     if schedule is None or schedule.generation != occurrence.generation:
         return Verdict.WAIT if now < occurrence.accepted_at + COMMITTED_WITHIN else Verdict.VOID
@@ -307,8 +307,8 @@ def stands(schedule: Schedule | None, occurrence: Occurrence, now: datetime) -> 
 def judge(
     schedule: Schedule | None, occurrence: Occurrence, now: datetime, *, tick: timedelta, misfire_after: timedelta
 ) -> Verdict:
-    """Decide as `stands` does, and by the misfire rule. Later than `misfire_after` is "found late"."""
-    verdict = stands(schedule, occurrence, now)
+    """Decide as `verdict_of` does, and by the misfire rule. Later than `misfire_after` is "found late"."""
+    verdict = verdict_of(schedule, occurrence, now)
     if schedule is None or verdict is not Verdict.FIRE or occurrence.kind is OccurrenceKind.ASKED:
         return verdict
     rule = schedule.definition.misfire

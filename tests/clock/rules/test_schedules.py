@@ -34,7 +34,7 @@ from shared.clock.rules.schedules import (
     schedule_id,
     split_by_now,
     spread,
-    stands,
+    verdict_of,
 )
 from shared.core.errors import Invalid
 
@@ -154,9 +154,9 @@ def test_what_stands_is_not_asked_how_late_it_is() -> None:
     schedule = made(replace(LIST, misfire=Misfire(MisfireMode.WITHIN, 5)))
     entry = due(schedule)
     assert verdict(schedule, entry) is Verdict.SKIP
-    assert stands(schedule, entry, NOON + HOUR) is Verdict.FIRE
-    assert stands(replace(schedule, state=ScheduleState.PAUSED), entry, NOON) is Verdict.HOLD
-    assert stands(None, entry, NOON) is Verdict.VOID
+    assert verdict_of(schedule, entry, NOON + HOUR) is Verdict.FIRE
+    assert verdict_of(replace(schedule, state=ScheduleState.PAUSED), entry, NOON) is Verdict.HOLD
+    assert verdict_of(None, entry, NOON) is Verdict.VOID
 
 
 def test_a_series_that_was_held_up_passes_over_what_its_rule_lets_go() -> None:

@@ -149,8 +149,8 @@ def _tell_days(day: str, weekday: str) -> str | None:
     return f"Every {_DAYS[int(weekday)]}" if weekday in set("01234567") else None
 
 
-def _labels_of(schedule: Mapping[str, Any]) -> list[str]:
-    return [f"{name}:{value}" for name, value in schedule["labels"].items()]
+def _tell_labels(schedule: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}:{value}" for name, value in schedule["labels"].items())
 
 
 def _tell_left(schedule: Mapping[str, Any]) -> str:
@@ -162,14 +162,6 @@ def _tell_left(schedule: Mapping[str, Any]) -> str:
 def _find_change(schedule: Mapping[str, Any]) -> str:
     """When it was changed, if ever."""
     return "" if schedule["updated_at"] == schedule["created_at"] else str(schedule["updated_at"])
-
-
-def _tell_times(most: int | None) -> str:
-    return "" if most is None else "1 time" if most == 1 else f"{number(most)} times"
-
-
-def _tell_window(seconds: float) -> str:
-    return f"over a window of {span(seconds)}, at the same place each time" if seconds else ""
 
 
 async def _read_schedule(visit: Visit, schedule: Mapping[str, Any]) -> Values:
@@ -199,7 +191,7 @@ SCHEDULES = ListPage(
         Cell("State", "state", "state"),
         Cell("When", tell=tell_when),
         Cell("Callback", kind="wide", tell=lambda schedule: tell_callback(schedule["callback"])),
-        Cell("Labels", tell=lambda schedule: ", ".join(_labels_of(schedule))),
+        Cell("Labels", tell=_tell_labels),
         Cell("Changed", "updated_at", "ago"),
     ),
     bulk=("schedule.pause", "schedule.resume"),
@@ -220,12 +212,12 @@ SCHEDULE = ThingPage(
         Cell("Left", tell=_tell_left),
         Cell("From", "starts_at", "full"),
         Cell("Until", "ends_at", "full"),
-        Cell("At most", tell=lambda schedule: _tell_times(schedule.get("max_occurrences"))),
-        Cell("Spread", tell=lambda schedule: _tell_window(schedule["window_seconds"])),
+        Cell("Fires at most", "max_occurrences", "number"),
+        Cell("Spread over", "window_seconds", "span"),
         Cell("Callback", tell=lambda schedule: tell_callback(schedule["callback"])),
         Cell("If late", tell=lambda schedule: tell_misfire(schedule["misfire"])),
         Cell("Attempts", tell=lambda schedule: tell_retry(schedule["retry"])),
-        Cell("Labels", tell=lambda schedule: ", ".join(_labels_of(schedule))),
+        Cell("Labels", tell=_tell_labels),
         Cell("Created", "created_at", "full"),
         Cell("Changed", kind="full", tell=_find_change),
     ),

@@ -16,7 +16,7 @@ from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRou
 from services.api.http.pages.visits import ApiAnswer, ApiProblem, Visit, address
 
 Thing = Mapping[str, Any]
-Kind = Literal["text", "wide", "code", "short", "ago", "full", "number", "state", "link"]
+Kind = Literal["text", "wide", "code", "short", "ago", "full", "number", "span", "state", "link"]
 
 
 class Cell(Struct, frozen=True):

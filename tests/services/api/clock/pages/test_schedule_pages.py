@@ -242,14 +242,6 @@ async def test_what_is_wrong_stands_beside_its_field_and_what_was_typed_stays(
     assert (await client.get("/schedules")).json == []
 
 
-async def test_one_time_is_not_called_times(house: House) -> None:
-    client, _ = await person(house)
-    once = TYPED | {"when": "schedules", "schedules": "2050-01-01T00:00:00Z"}
-    assert "the first time;" in Seen(await fill(client, "/new-schedule/preview", once)).text
-    target(await fill(client, "/new-schedule", once))
-    assert "the next one" in (await look(client, "/schedules/order.17")).text
-
-
 async def test_a_schedule_may_have_the_key_new(house: House) -> None:
     client, namespace = await person(house)
     await scheduled(client, "new")
