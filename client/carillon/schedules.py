@@ -61,7 +61,7 @@ class OutcomeResult(StrEnum):
     """It was the last attempt: the instant is a dead letter."""
 
 
-Callback = RabbitCallback[Any] | HttpCallback[Any] | KafkaCallback[Any]
+Callback = RabbitCallback | HttpCallback | KafkaCallback  # type: ignore[type-arg]  # of any payload
 _BODIES = {RabbitCallback: RabbitBody, HttpCallback: HttpBody, KafkaCallback: KafkaBody}
 _STATES = frozenset(ScheduleState)
 _ABSENT: tuple[object, ...] = (None, "", (), {}, Retry())
@@ -96,7 +96,7 @@ class Schedule(Request[datetime], frozen=True, kw_only=True):
 
 class StoredSchedule(wire.StoredSchedule[datetime, Any], frozen=True, kw_only=True):
     """A schedule as `carillon.wire.clock` describes it. Lists that an answer leaves out are empty. In the answer to
-    create and put, `created` tells a new one: not one that was there already, be it by an earlier attempt."""
+    create and put, `created` is true if this call made it, and false if it existed."""
 
     namespace: str = ""
     instants: Sequence[datetime] = field(default=(), name="schedules")
@@ -242,7 +242,7 @@ class Schedules(Resource[M]):
         page_size: int = PAGE_SIZE,
     ) -> AsyncGenerator[StoredSchedule]:
         """All schedules by key, or those whose key begins so, that are in this state, or that have all these labels;
-        read page by page. The namespace `*` means all, without a filter."""
+        read page by page. The namespace `*` means all, and takes no filter."""
         label = ",".join(f"{name}:{value}" for name, value in (labels or {}).items())
         query = query_of(prefix=prefix, state=state or "", label=label, namespace=namespace)
         return self._list(list[StoredSchedule], "schedules", query=query, limit=limit, page_size=page_size)

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from services.cli import complete, options
 from services.cli.exits import Exit, Failure, failure_of
-from services.cli.output import Fields, Json, Output, TableColumn, state_column
+from services.cli.output import Fields, Json, Output, TableColumn, state_column, visible
 from services.cli.session import CommonOptions, Session, read_common_options
 from shared.core.errors import CarillonError as InsideError
 
@@ -108,7 +108,6 @@ def exit_codes() -> Iterator[None]:
 
 def _explain(error: Exception) -> Exception:
     from carillon.errors import CarillonError
-    from services.cli.output import visible
 
     if isinstance(error, CarillonError):
         return failure_of(error)
@@ -155,11 +154,6 @@ class Noun(click.Group):
             return made
 
         return decorate
-
-
-def noun(name: str) -> Noun:
-    """A group of verbs. `services.cli.root` has its sentence in the command's help."""
-    return Noun(name)
 
 
 class FieldColumn(Struct, frozen=True):

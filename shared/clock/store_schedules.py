@@ -202,7 +202,7 @@ def _range_of(
     namespace: str, prefix: str, state: ScheduleState | None, labels: Sequence[str], after: str = ""
 ) -> tuple[str, Document]:
     """The query for a namespace's keys with this prefix after `after`, and the field that orders them."""
-    if not namespace:
+    if not (namespace or prefix or state or labels):
         return "_id", {"_id": {"$gt": after}}
     field, lead = "_id", schedule_id(namespace, "")
     equal: Document = {}

@@ -290,7 +290,7 @@ def read_callback(body: wire.CallbackBody[Raw], targets: Targets) -> Callback:
             assert_never(body)
 
 
-def show_callback(callback: Callback, *, personal: bool = True) -> wire.CallbackBody[Raw]:
+def show_callback(callback: Callback, *, personal: bool) -> wire.CallbackBody[Raw]:
     """A callback as it was asked for, but for its secret. Unless `personal`, it says where it goes only, without the
     path of a URL, which may hold a secret."""
     payload = Raw(callback.payload.encode() if personal else b"null")

@@ -126,7 +126,7 @@ class SchedulesResource(Resource):
         self._accept = Coalescer(flow.accept)
 
     @_route(
-        "GET", SCHEDULES, summary="List the schedules of a namespace by key, or of all, without their instants.",
+        "GET", SCHEDULES, summary="List the schedules of a namespace by key, or of all (`*`), without their instants.",
         who=VIEW_NAMESPACE, answers={HTTPStatus.OK: list[Shown]},
         parameters=(*_FILTERS, NAMESPACES), paged=True,
     )  # fmt: skip
@@ -139,7 +139,7 @@ class SchedulesResource(Resource):
         labels = read_labels(",".join(request.query_params.getall("label", [])))
         namespace = namespaces_of(request)
         if not namespace and (prefix or state or labels):
-            raise Invalid("a filter needs one namespace; `*` lists all schedules", field="namespace", value="*")
+            raise Invalid("a filter needs one namespace; * lists all schedules", field="namespace", value="*")
         schedules = await self._store.schedules.page(
             namespace, prefix=prefix, state=state, labels=labels, after=asked.after or "", limit=asked.limit
         )

@@ -8,7 +8,7 @@ import click
 
 from services.cli import complete, options
 from services.cli.names import find_app, find_listed
-from services.cli.nouns import noun
+from services.cli.nouns import Noun
 from services.cli.options import Instant, Span, join, pairs
 from services.cli.output import Fields, Json, TableColumn, group_digits
 from services.cli.session import Session
@@ -42,7 +42,7 @@ def may(holder: Json) -> str:
     return ", ".join([*apps, *(f"{of}: {role}" for of, role in holder["roles"].items())])
 
 
-apps = noun("apps")
+apps = Noun("apps")
 _COLUMNS = (
     TableColumn("ID", lambda app: app["id"], "id"),
     TableColumn("NAME", lambda app: app["name"]),
@@ -135,7 +135,7 @@ def _fields(session: Session, app: Json) -> Fields:
     ]
 
 
-users = noun("users")
+users = Noun("users")
 _user = click.argument("user_name", metavar="USER", shell_complete=complete.users)
 
 
@@ -206,7 +206,7 @@ def _find_user(session: Session, typed: str) -> Json:
     return find_listed(session, typed, "users", what="user", names=("id", "email"))
 
 
-tokens = noun("tokens")
+tokens = Noun("tokens")
 _token = click.argument("token_name", metavar="TOKEN", shell_complete=complete.tokens)
 
 
@@ -304,7 +304,7 @@ def _show_secret(session: Session, token: Json) -> None:
     session.out.confirm(token, token["token"], id="id")
 
 
-sessions = noun("sessions")
+sessions = Noun("sessions")
 
 
 @sessions.verb("list")
@@ -328,7 +328,7 @@ def end_session(session: Session, session_id: str) -> None:
     session.out.confirm({"id": session_id}, "Signed that browser out.", id="id")
 
 
-namespaces = noun("namespaces")
+namespaces = Noun("namespaces")
 COUNTED = 1_000
 NAMESPACE_COLUMNS = (
     TableColumn("NAMESPACE", lambda each: each["namespace"], "id"),
@@ -348,7 +348,7 @@ def _count_up_to(count: int) -> str:
     return group_digits(count) if count <= COUNTED else f"{COUNTED:,}+"
 
 
-signing_secrets = noun("signing-secrets")
+signing_secrets = Noun("signing-secrets")
 
 
 @signing_secrets.verb(

@@ -7,12 +7,12 @@ import click
 from services.cli import complete, options
 from services.cli.exits import Exit, Failure
 from services.cli.names import find_app, find_listed
-from services.cli.nouns import noun
+from services.cli.nouns import Noun
 from services.cli.output import Fields, Json, TableColumn, count_things, group_digits, state_column, visible
 from services.cli.session import NAMED_FROM_DEVICES, NAMED_FROM_THINGS, Session
 from services.cli.watching import Glance, watch
 
-bulk = noun("bulk")
+bulk = Noun("bulk")
 
 PATH = "bulk-actions"
 COUNTED = 1_000_000

@@ -9,7 +9,7 @@ import click
 
 from services.cli import options
 from services.cli.exits import Exit, Failure
-from services.cli.nouns import Verb, noun
+from services.cli.nouns import Noun, Verb
 from services.cli.output import Json, TableColumn, as_json, visible
 from services.cli.session import Session
 from services.cli.watching import PERIOD_SECONDS
@@ -18,7 +18,7 @@ from shared.core.errors import suggest
 if TYPE_CHECKING:
     from services.cli.listening import CopyTarget, DeliveryFollower, FoundDelivery
 
-topics = noun("topics")
+topics = Noun("topics")
 _topic = click.argument("topic")
 
 

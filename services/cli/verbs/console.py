@@ -11,7 +11,7 @@ from services.cli import options
 from services.cli.exits import Exit
 from services.cli.job_shape import fold_zones, job_columns
 from services.cli.names import find_app
-from services.cli.nouns import Verb, noun
+from services.cli.nouns import Noun, Verb
 from services.cli.output import (
     Json,
     Output,
@@ -27,7 +27,7 @@ from services.cli.output import (
 from services.cli.session import Session
 from services.cli.watching import redraw
 
-minutes = noun("minutes")
+minutes = Noun("minutes")
 MOST = 8 * 24 * 60
 
 
@@ -71,7 +71,7 @@ def _count_failed(minute: Json) -> int:
     return failed
 
 
-processes = noun("processes")
+processes = Noun("processes")
 
 
 @processes.verb("list")
@@ -95,7 +95,7 @@ def process_columns(out: Output) -> Sequence[TableColumn]:
     )
 
 
-queues = noun("queues")
+queues = Noun("queues")
 QUEUE_COLUMNS = (
     TableColumn("QUEUE", lambda queue: queue["name"]),
     TableColumn("READY", lambda queue: queue["ready"], "number"),
@@ -231,7 +231,7 @@ def _figures(overview: Json) -> list[tuple[str, object]]:
     return [("only", partial)] if overview["partial"] else [*figures]
 
 
-audit = noun("audit")
+audit = Noun("audit")
 
 
 @audit.verb("list", of_app=True)
@@ -256,7 +256,7 @@ def list_records(session: Session, act: str, thing: str, by: str, limit: int | N
     session.out.show_list(found, columns, id="id", limit=limit)
 
 
-settings = noun("settings")
+settings = Noun("settings")
 SETTING_COLUMNS = (
     TableColumn("NAME", lambda setting: setting["name"], "word"),
     TableColumn("VALUE", lambda setting: setting["value"]),

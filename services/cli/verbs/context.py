@@ -9,13 +9,13 @@ from msgspec.structs import asdict
 from services.cli import complete
 from services.cli.contexts import ContextsFile, KnownDeployment, contexts_path, read_contexts, write_contexts
 from services.cli.exits import Exit, Failure
-from services.cli.nouns import noun
+from services.cli.nouns import Noun
 from services.cli.output import Json, TableColumn
 from services.cli.root import NOUNS
 from services.cli.session import Session
 from shared.runtime.private import without_secrets
 
-context = noun("context")
+context = Noun("context")
 MASK = "***"
 _name = click.argument("name", shell_complete=complete.contexts)
 

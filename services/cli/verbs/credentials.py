@@ -7,12 +7,12 @@ import click
 from services.cli import complete, options
 from services.cli.exits import Exit, Failure
 from services.cli.names import find_app, pick
-from services.cli.nouns import noun
+from services.cli.nouns import Noun
 from services.cli.options import JsonText, SecretText
 from services.cli.output import Fields, Json, TableColumn, count_things, group_digits, state_column
 from services.cli.session import Session
 
-credentials = noun("credentials")
+credentials = Noun("credentials")
 
 _setting_options = options.join(
     click.option("--rate", type=options.Number(0, min_open=True), metavar="N", help="Maximum messages a second."),

@@ -8,7 +8,7 @@ import click
 
 from services.cli import complete, options
 from services.cli.names import SHOWN, pick
-from services.cli.nouns import noun
+from services.cli.nouns import Noun
 from services.cli.output import Json, Output, TableColumn, count_things, state_column, visible
 from services.cli.session import Session
 
@@ -30,7 +30,7 @@ def describe_sent(out: Output, item: Json) -> list[tuple[str, Any]]:
     return list((told | {"attempts": calls}).items())
 
 
-deliveries = noun("deliveries")
+deliveries = Noun("deliveries")
 
 
 @deliveries.verb("list")
@@ -70,7 +70,7 @@ def show_delivery(session: Session, id_: str, events: bool, namespace: str) -> N
     session.out.show(found, lambda: describe_sent(session.out, found), id="id")
 
 
-dead_letters = noun("dead-letters")
+dead_letters = Noun("dead-letters")
 _PATHS = {"schedules": ("dead-letters",), "bus": ("bus", "dead-letters")}
 _MOST_CALLS = 1_000
 _ids = click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=complete.dead_letters)

@@ -11,11 +11,11 @@ from services.cli.job_options import job_body, job_options
 from services.cli.job_screens import show_batches, show_group, show_preview, show_samples, tell_warnings, watch_group
 from services.cli.job_shape import ENDED, creation_of, state_of, zone_columns, zones_with_devices
 from services.cli.names import find_app, find_group, newest_jobs
-from services.cli.nouns import noun
+from services.cli.nouns import Noun
 from services.cli.output import TableColumn, group_digits
 from services.cli.session import NAMED_FROM_DEVICES, Session
 
-groups = noun("groups")
+groups = Noun("groups")
 
 _group = click.argument("group_name", metavar="GROUP", shell_complete=complete.groups)
 

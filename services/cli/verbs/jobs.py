@@ -31,7 +31,7 @@ from services.cli.job_screens import (
 )
 from services.cli.job_shape import BAD, ENDED, creation_of, event_line, events_of, job_columns, state_of, units_of
 from services.cli.names import find_app, find_job, newest_jobs
-from services.cli.nouns import noun
+from services.cli.nouns import Noun
 from services.cli.options import Past
 from services.cli.output import LISTED, Json, as_json, count_things, group_digits, visible
 from services.cli.session import NAMED_FROM_DEVICES, Session
@@ -40,7 +40,7 @@ from services.cli.watching import PERIOD_SECONDS, redraw
 if TYPE_CHECKING:
     from carillon.jobs import RetriedState
 
-jobs = noun("jobs")
+jobs = Noun("jobs")
 OPEN = ("scheduled", "running", "paused", "circuitbreak")
 STATES = (*OPEN, "stopped", "failed", "expired", "completed")
 _job = click.argument("job_name", metavar="JOB", shell_complete=complete.jobs)
@@ -254,7 +254,7 @@ def _what_is_left(job: Json, left: int) -> str:
     return f"{planned} will not be {'sent' if job.get('credentialId') else 'reached'}."
 
 
-events = noun("events")
+events = Noun("events")
 
 
 @events.verb("list", of_app=True)

@@ -13,12 +13,12 @@ from services.cli import complete, options
 from services.cli.exits import Exit, Failure
 from services.cli.job_screens import message_columns, message_fields
 from services.cli.names import find_app
-from services.cli.nouns import noun
+from services.cli.nouns import Noun
 from services.cli.options import Instant, JsonText
 from services.cli.output import Json, TableColumn, count_things
 from services.cli.session import Session
 
-messages = noun("messages")
+messages = Noun("messages")
 _SENT_AT_ONCE = 500
 _RUNNING = "x-carillon-running-jobs"
 
@@ -171,7 +171,7 @@ def _outcome_of_message(session: Session, start: int, result: Json) -> str:
     return "refused"
 
 
-suppressions = noun("suppressions")
+suppressions = Noun("suppressions")
 _ADDED_AT_ONCE = 5_000
 _ID = re.compile(r"[0-9a-f]{32}")
 _CHANNELS = click.Choice(["mail", "sms", "push", "other"])

@@ -9,13 +9,13 @@ import click
 
 from services.cli import options
 from services.cli.exits import Exit, Failure
-from services.cli.nouns import noun
+from services.cli.nouns import Noun
 from services.cli.options import JsonText, Past
 from services.cli.output import STATE_COLOURS, Fields, Json, TableColumn, as_json, count_things, state_column
 from services.cli.session import Session
 from services.cli.verbs.deliveries import describe_answer
 
-subscriptions = noun("subscriptions")
+subscriptions = Noun("subscriptions")
 _key = click.argument("key", metavar="KEY")
 _PATH = ("bus", "subscriptions")
 
@@ -190,7 +190,7 @@ def _describe_filter(wanted: Json) -> list[str]:
     return [*types, *prefix, *(f"{each['path']} {each['op']} {as_json(each['value'])}" for each in wanted["data"])]
 
 
-replays = noun("replays")
+replays = Noun("replays")
 
 
 @replays.verb(

@@ -10,13 +10,13 @@ import msgspec
 from services.cli import complete, options
 from services.cli.exits import Exit, Failure
 from services.cli.names import find_app, find_template
-from services.cli.nouns import noun
+from services.cli.nouns import Noun
 from services.cli.options import JsonText
 from services.cli.output import Fields, Json, TableColumn, as_json, paint, visible
 from services.cli.session import Session
 from shared.core.plain_words import decode_but, find_json_fault
 
-templates = noun("templates")
+templates = Noun("templates")
 
 _COLUMNS = (
     TableColumn("ID", lambda template: template["id"], "id"),

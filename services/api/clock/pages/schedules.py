@@ -50,9 +50,8 @@ async def _read_due(visit: Visit, namespace: str) -> Values:
     """The next instants, shared by all readers of this namespace, because their pages ask often."""
     read = partial(visit.read, "/schedules/due", namespace=namespace)
     may_see = visit.may("viewer") if namespace == EVERY else visit.may("viewer", namespace=namespace)
-    if not may_see:
-        return await read()  # type: ignore[no-any-return]  # the API refuses
-    due = await visit.read_shared(("/schedules/due", namespace), read, seconds=_KEPT_SECONDS)
+    key = ("/schedules/due", namespace)
+    due = await (visit.read_shared(key, read, seconds=_KEPT_SECONDS) if may_see else read())
     return {"due": due["instants"], "picture": picture_due(due)}
 
 
@@ -167,7 +166,8 @@ def _find_change(schedule: Mapping[str, Any]) -> str:
 async def _read_schedule(visit: Visit, schedule: Mapping[str, Any]) -> Values:
     key, namespace = schedule["key"], visit.query("namespace")
     letters = await visit.try_read("Its dead letters", "/dead-letters", key=key, namespace=namespace, limit=1)
-    instants = in_zone(schedule["next"][:_FIRST], schedule.get("timezone", ""))
+    shown = schedule["next"][: _NEXT if "schedules" in schedule else _FIRST]
+    instants = in_zone(shown, schedule.get("timezone", ""))
     return {"letters": letters or [], "instants": instants}
 
 
@@ -179,6 +179,7 @@ SCHEDULES = ListPage(
     section=SECTION,
     heading="All schedules",
     new=("New schedule", "/new-schedule"),
+    needs_one=True,
     template="clock/schedules.html",
     read_more=_read_due,
     filters=(
@@ -209,6 +210,7 @@ SCHEDULE = ThingPage(
     read_more=_read_schedule,
     facts=(
         Cell("When", tell=tell_when),
+        Cell("Cron", "cron", "code"),
         Cell("Left", tell=_tell_left),
         Cell("From", "starts_at", "full"),
         Cell("Until", "ends_at", "full"),
@@ -233,10 +235,11 @@ SCHEDULE = ThingPage(
 )  # fmt: skip
 
 
+_CANCEL = "/schedules/{key:str}/cancel"
 _NEW, _EDIT = "/new-schedule", "/schedules/{key:str}/edit"  # a schedule may have the key `new`
 _HEADERS = Field("callback.data.headers", "Headers, one per line", PAIRS, like="x-order: 17")
 _PAYLOAD = Field("callback.data.payload", "Payload, as JSON", JSON, like='{"order": 17}')
-_SECRET = "Carillon never shows the secret. Empty: it does not sign calls."
+_SECRET = "Carillon never shows it: to save a change, type it again. If empty, the namespace's secret signs."
 _WHEN = Sheet("When", (
     Choice("when", (
         Option("cron", "Cron expression", (
@@ -280,11 +283,11 @@ _MORE = Sheet("Limits, late and failed occurrences, labels", (
     )),
     (Field("retry.attempts", "Attempts", WHOLE, like="10"),
      Field("retry.first_delay_seconds", "First pause, seconds", NUMBER, like="5"),
-     Field("retry.factor", "Each next pause is longer by the factor", NUMBER, like="3"),
+     Field("retry.factor", "Growth factor of the pauses", NUMBER, like="3"),
      Field("retry.cap_seconds", "Longest pause, seconds", NUMBER, like="3600")),
     Field("labels", "Labels, one per line", PAIRS, like="team: billing"),
 ), is_folded=True)  # fmt: skip
-# A form's field `key` is that of its idempotency.
+# The field `key` of a form is its idempotency key.
 _KEY = Field("key", "Key", like="order.17.reminder", says="Letters, digits and - _ . ~ :", typed="schedule_key")
 _EDITED = (_WHEN, _CALLBACK, _MORE)
 _NEW_ONE = (replace(_WHEN, parts=(_KEY, *_WHEN.parts)), _CALLBACK, _MORE)
@@ -293,6 +296,9 @@ _BLANK = {"when": "cron", "timezone": "UTC", "callback.type": "http", "callback.
 
 class DefinitionPages(PageSet):
     section = SECTION
+
+    def page_of(self, form: FormRoute) -> Any:
+        return SCHEDULE.page_of(form) if form.path == _CANCEL else super().page_of(form)
 
     @PageRoute(_NEW, template="clock/definition.html")
     async def show_new(self, visit: Visit) -> Values:
@@ -334,7 +340,7 @@ class DefinitionPages(PageSet):
         body = await _read_changed(visit) | {"key": visit.path("key")}
         return await self.show_edit(visit) | {"preview": await _preview(visit, body)}
 
-    @FormRoute("/schedules/{key:str}/cancel")
+    @FormRoute(_CANCEL)
     async def cancel_instant(self, visit: Visit) -> Moved:
         key, namespace = visit.path("key"), visit.query("namespace")
         path, query = "/schedules/{}/occurrences/{}", {"namespace": namespace}
@@ -401,7 +407,7 @@ LETTER = ThingPage(
     template="clock/dead-letter.html",
     read_more=_read_letter,
     facts=(
-        Cell("Schedule", "key", "link", to="/schedules/{}"),
+        Cell("Schedule", "key", "link", to="/schedules/{}", is_linked=lambda letter: letter["callback"] is not None),
         Cell("Was due", "due", "full"),
         Cell("Died", "died_at", "full"),
         Cell("Attempts", "attempts", "number"),

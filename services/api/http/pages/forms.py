@@ -1,5 +1,5 @@
-"""Forms by declaration: each field has its place in the body of a request, its kind and its words once. The form is
-drawn from these, the body of its request is read by them, and a thing of the API fills the form through them.
+"""Forms by declaration: each field names its place in the body of a request, its kind and its words once. From this
+declaration the page draws the form, reads the body and fills the form.
 
 A problem of the API names a field by its place in the body, so it is shown beside that field.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from services.api.http.pages.html import pretty, read_time
+from services.api.http.pages.html import known_time, pretty
 from services.api.http.pages.routes import (
     Form,
     read_instant,
@@ -38,8 +38,8 @@ def _read_time(form: Form, name: str) -> str | None:
 
 
 def _write_time(value: Any) -> str:
-    at = read_time(value)
-    return "" if at is None else at.replace(tzinfo=None).isoformat()
+    at = known_time(value).replace(tzinfo=None)
+    return at.isoformat(timespec="milliseconds" if at.microsecond else "seconds")
 
 
 def _write_number(number: float) -> str:
@@ -84,7 +84,7 @@ class Option(Struct, frozen=True):
 
 class Choice(Struct, frozen=True):
     """Options of which one is chosen; only its fields count. The body has the chosen value under `name`, unless a field
-    of the option is in that place, or the choice is only of the form: `is_sent` is false."""
+    of the option is in that place. With `is_sent` false, only the form has the choice."""
 
     name: str
     options: tuple[Option, ...]

@@ -47,7 +47,7 @@ _CHOICES = 20
 
 class NamespaceChoice(Struct, frozen=True):
     """The namespaces that a reader can choose: one page of them, the `next` cursor, and the `names` of their tokens
-    that this reader may see. `all` has counts only if the page shows them."""
+    that this reader may see."""
 
     chosen: str
     own: str
@@ -71,9 +71,8 @@ def chosen_namespace(visit: Visit) -> str:
     return visit.query("namespace") or (EVERY if visit.may("viewer") else visit.caller.namespace)
 
 
-async def read_choice(visit: Visit, chosen: str, *, cursor: str = "", counts: bool = False) -> NamespaceChoice:
-    """Read the choice; with `counts`, also the number of things in each. Raises `ApiProblem`."""
-    listed, names = await visit.read_all(_read_namespaces(visit, cursor, counts=counts), read_names(visit))
+async def read_choice(visit: Visit, chosen: str) -> NamespaceChoice:
+    listed, names = await visit.read_all(_read_namespaces(visit), read_names(visit))
     found: ApiAnswer = listed
     return NamespaceChoice(
         chosen=chosen,
@@ -85,13 +84,13 @@ async def read_choice(visit: Visit, chosen: str, *, cursor: str = "", counts: bo
     )
 
 
-async def _read_namespaces(visit: Visit, cursor: str, *, counts: bool) -> ApiAnswer:
+async def _read_namespaces(visit: Visit) -> ApiAnswer:
     """A page of namespaces. No list of them is stored, so a refresh does not search again."""
     whose = EVERY if visit.may("viewer") else visit.caller.namespace
-    key = ("/namespaces", whose, *sorted(visit.caller.namespaces_with_role), cursor, counts)
+    key = ("/namespaces", whose, *sorted(visit.caller.namespaces_with_role))
     found: ApiAnswer = await visit.read_shared(
         key,
-        lambda: visit.read_list("/namespaces", cursor=cursor, limit=_CHOICES, counts=counts),
+        lambda: visit.read_list("/namespaces", cursor="", limit=_CHOICES, counts=False),
         seconds=_KEPT_SECONDS,
     )
     return found

@@ -1,5 +1,5 @@
 """Pages by declaration: a list of the things of a namespace, and one of them. The templates of the frame draw both: a
-`Cell` says how a value is written, a `Move` what one can do.
+`Cell` says how a value is written, a `Move` is an act that a reader has.
 """
 
 from abc import ABC, abstractmethod
@@ -15,7 +15,6 @@ from services.api.http.pages.namespaces import EVERY, chosen_namespace, read_cho
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values, act_on_chosen
 from services.api.http.pages.visits import ApiAnswer, ApiProblem, Visit, address
 
-Thing = Mapping[str, Any]
 Kind = Literal["text", "wide", "code", "short", "ago", "full", "number", "span", "state", "link"]
 
 
@@ -29,6 +28,7 @@ class Cell(Struct, frozen=True):
     tell: Callable[[Any], Any] | None = None
     to: str = ""
     by: str = ""
+    is_linked: Callable[[Any], bool] = lambda _: True
     most: int = 1_000
     personal: bool = False
 
@@ -36,10 +36,10 @@ class Cell(Struct, frozen=True):
     def head(self) -> str:
         return f"#{self.label}" if self.kind == "number" else self.label
 
-    def of(self, thing: Thing) -> Any:
+    def of(self, thing: Mapping[str, Any]) -> Any:
         return thing.get(self.field) if self.tell is None else self.tell(thing)
 
-    def link(self, thing: Thing) -> str:
+    def link(self, thing: Mapping[str, Any]) -> str:
         return address(self.to, thing[self.by or self.field])
 
 
@@ -58,7 +58,7 @@ class Filter(Struct, frozen=True):
 
 class Move(Struct, frozen=True):
     """A button with a question, and the sentence of `SAID` afterwards. `says` tells what happens. Only things for which
-    `is_possible` have it. After it follows the thing's page, or the list if the thing is gone: `ends`."""
+    `is_possible` have it. The page of the thing follows, or the list if the move `ends` the thing."""
 
     verb: str
     label: str
@@ -70,9 +70,6 @@ class Move(Struct, frozen=True):
     key: Callable[[Any], str] = lambda _: ""
     method: str = "POST"
 
-    def ask(self, thing: Thing) -> str:
-        return self.says if isinstance(self.says, str) else self.says(thing)
-
 
 async def _read_nothing(*_: object) -> Values:
     return {}
@@ -80,13 +77,12 @@ async def _read_nothing(*_: object) -> Values:
 
 @dataclass(kw_only=True)
 class DeclaredPage(PageSet, ABC):
-    """One page. A `template` that extends the one of the frame shows more: what `read_more` reads."""
+    """One page. A `template` that extends the one of the frame may show the values of `read_more` too."""
 
     section: NavSection
     tab: NavSection | None = None
     template: str
     read_more: Callable[[Visit, Any], Awaitable[Values]] = _read_nothing
-    refresh_seconds: float = 5
 
     @property
     def api(self) -> str:
@@ -100,7 +96,7 @@ class DeclaredPage(PageSet, ABC):
     @property
     @abstractmethod
     def verbs(self) -> Sequence[str]:
-        """The forms of the page: what one can do."""
+        """The forms of the page."""
 
     @abstractmethod
     async def show(self, visit: Visit) -> Values: ...
@@ -109,7 +105,7 @@ class DeclaredPage(PageSet, ABC):
     async def act(self, visit: Visit) -> Moved: ...
 
     def page_routes(self) -> list[tuple[PageRoute, Callable[[Visit], Awaitable[Values]]]]:
-        return [(PageRoute(self.path, self.template, self.refresh_seconds), self.show)]
+        return [(PageRoute(self.path, self.template, refresh_seconds=5), self.show)]
 
     def form_routes(self) -> list[tuple[FormRoute, Callable[[Visit], Awaitable[Any]]]]:
         return [(FormRoute(f"{self.path}/{verb}"), self.act) for verb in self.verbs]
@@ -121,13 +117,15 @@ class DeclaredPage(PageSet, ABC):
 @dataclass(kw_only=True)
 class ListPage(DeclaredPage):
     """A list of the API with filters. With `discard`, rows can be chosen, and retried or discarded; the text says what
-    discarding does. `bulk` are the acts on all that match, and `new` is the button that leads to a form."""
+    discarding does. `bulk` are the acts on all that match, and `new` is the button that leads to a form. Filters
+    and these acts need one namespace if `needs_one`."""
 
     template: str = "frame/list.html"
     cells: tuple[Cell, ...]
     heading: str
     empty: str
     filters: tuple[Filter, ...] = ()
+    needs_one: bool = False
     new: tuple[str, str] | None = None
     discard: str = ""
     bulk: tuple[str, ...] = ()
@@ -170,7 +168,7 @@ class ListPage(DeclaredPage):
         try:
             return await visit.read_list(self.api, namespace=chosen, **asked), None
         except ApiProblem as problem:
-            if problem.status != HTTPStatus.UNPROCESSABLE_ENTITY:
+            if problem.status != HTTPStatus.UNPROCESSABLE_ENTITY or problem.field not in {"namespace", *asked}:
                 raise
             return ApiAnswer([]), problem
 
@@ -206,8 +204,8 @@ class ThingPage(DeclaredPage):
             "page": self,
             "thing": thing,
             "path": address(f"{self.api}/{{}}", visit.path(self.parameter)),
-            "namespace": namespace,
-            "whose": tell_namespace(namespace, names),
+            "namespace": thing.get("namespace", namespace),
+            "whose": tell_namespace(thing.get("namespace", namespace), names),
             "is_own": namespace == visit.caller.namespace,
         }
         return values | await self.read_more(visit, thing)
