@@ -31,7 +31,7 @@ _NAMES = {
     ),
     "calls": "Async Sync",
     "client": "AsyncCarillon Carillon",
-    "console": ("Audit BulkAct BulkAction BulkActions BulkFailure BulkFigures BulkFilter Queues"),
+    "console": "Audit BulkAct BulkAction BulkActions BulkFailure BulkFigures BulkFilter Queues",
     "credentials": (
         "Credential CredentialChange CredentialDetail CredentialQueue CredentialStatus Credentials "
         "Reencrypted SendRetry StoredCredential"

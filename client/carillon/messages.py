@@ -55,9 +55,8 @@ class StoredSuppression(Short, frozen=True, kw_only=True, rename="camel"):
     created: bool = False
 
 
-class SuppressionResult(Result, frozen=True, kw_only=True):
-    """The result of the item with this index: `status` is the one that the item would have been answered with on its
-    own."""
+class _IdResult(Result, frozen=True, kw_only=True):
+    """`status` is the one that the item would have been answered with on its own."""
 
     id: str | None
     status: int
@@ -67,6 +66,10 @@ class SuppressionResult(Result, frozen=True, kw_only=True):
     def created(self) -> bool:
         """Whether it is new; one that was there is not, and is no error."""
         return self.status == HTTPStatus.CREATED
+
+
+class SuppressionResult(_IdResult, frozen=True, kw_only=True):
+    """The result of the item with this index: `id` is that of its suppression."""
 
 
 class Suppressions(Resource[M]):
@@ -251,18 +254,8 @@ class SingleMessage(Struct, frozen=True, kw_only=True, rename="camel", omit_defa
         return f"SingleMessage(credential={self.credential!r}, template={self.template!r})"
 
 
-class SendResult(Result, frozen=True, kw_only=True):
-    """The result of the item with this index: `id` is that of its message, `status` the one that the item would have
-    been answered with on its own."""
-
-    id: str | None
-    status: int
-    error: ItemError | None = None
-
-    @property
-    def created(self) -> bool:
-        """Whether it is new; one that an equal request has made before is not, and is no error."""
-        return self.status == HTTPStatus.CREATED
+class SendResult(_IdResult, frozen=True, kw_only=True):
+    """The result of the item with this index: `id` is that of its message."""
 
 
 MESSAGES_AT_ONCE = 500

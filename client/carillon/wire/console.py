@@ -110,8 +110,8 @@ class Minute(Short, Generic[At], frozen=True, kw_only=True, rename="camel"):
 
     `recipients` are those of push jobs, by outcome, `messages` the calls of providers, by their answer (`accepted`),
     and `deliveries` the bus's calls of receivers, by outcome (`success`). `fired` are attempts of schedules by callback
-    and outcome: the target has what is `http/fired`. `lateness` is by the end of the bucket in microseconds. A process
-    adds its counts every ten seconds, so one that was killed took up to ten seconds of them with it.
+    and outcome: `http/fired` counts calls that the target took. `lateness` is by the end of the bucket in microseconds.
+    A process adds its counts every ten seconds. The counts of its last ten seconds are lost if it is killed.
     """
 
     at: At
@@ -128,8 +128,8 @@ class Minute(Short, Generic[At], frozen=True, kw_only=True, rename="camel"):
 
 
 class Setting(Struct, frozen=True, kw_only=True):
-    """A setting. `value` and `default` are as a settings file has them, with secrets masked; `rare` ones few
-    deployments change. Which processes have other settings, `settingsDigest` of `/processes` tells."""
+    """A setting. `value` and `default` are as a settings file has them, with secrets masked; few
+    deployments change `rare` ones. `settingsDigest` of `/processes` tells which processes have other settings."""
 
     name: str
     value: str

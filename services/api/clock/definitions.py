@@ -57,6 +57,14 @@ LONGEST_INTERVAL_SECONDS = 36_525 * DAY_SECONDS  # a century
 NOT_KEYS = frozenset({"bulk", "due", "preview", ".", ".."})
 NEXT = 20  # instants that an answer has
 _BEFORE_FIRST = EPOCH - timedelta(milliseconds=1)
+_FIELD = "callback"
+_KEY_BYTES = 4_096
+_HIDDEN = f"{PREFIX}***"
+_PAYLOAD = f"{_FIELD}.data.payload"
+_exact = msgspec.json.Decoder(float_hook=Decimal)
+_OUR_HEADERS = "carillon-"
+# RabbitMQ would send a copy to whatever queue these name, and closes the channel where they name none.
+_ROUTING_HEADERS = frozenset({"cc", "bcc"})
 _MISFIRE = OneOf(("fire", "skip"), ("an object",))
 LIMITS = Checks(
     {
@@ -197,7 +205,7 @@ def show_schedule(
     skipped: Iterable[datetime] | None = None,
     outcomes: Iterable[Outcome] | None = None,
     next_try: datetime | None = None,
-    names_owner: bool = False,
+    with_namespace: bool = False,
     personal: bool = True,
 ) -> StoredSchedule[str, Raw]:
     """The schedule with those of the lists that are given; `ahead` is shown as `next`. Without personal data unless
@@ -206,7 +214,7 @@ def show_schedule(
     recurrence = definition.recurrence
     return StoredSchedule(
         key=schedule.key,
-        namespace=schedule.namespace if names_owner else None,
+        namespace=schedule.namespace if with_namespace else None,
         instants=_timestamps(definition.instants or None),
         cron=recurrence.line if isinstance(recurrence, Cron) else None,
         timezone=recurrence.timezone if isinstance(recurrence, Cron) else None,
@@ -268,16 +276,6 @@ def _show_misfire(rule: Misfire) -> str | FireWithin:
     return FireWithin(rule.within_seconds) if rule.mode is MisfireMode.WITHIN else rule.mode
 
 
-FIELD = "callback"
-KEY_BYTES = 4_096
-HIDDEN = f"{PREFIX}***"
-_PAYLOAD = f"{FIELD}.data.payload"
-_exact = msgspec.json.Decoder(float_hook=Decimal)
-_OUR_HEADERS = "carillon-"
-# RabbitMQ would send a copy to whatever queue these name, and closes the channel where they name none.
-_ROUTING_HEADERS = frozenset({"cc", "bcc"})
-
-
 def read_callback(body: wire.CallbackBody[Raw], targets: Targets) -> Callback:
     match body:
         case wire.RabbitBody(data):
@@ -313,7 +311,7 @@ def show_callback(callback: Callback, *, personal: bool) -> wire.CallbackBody[Ra
                     method=callback.method,
                     headers=headers,
                     payload=payload if callback.payload or not personal else UNSET,
-                    secret=HIDDEN if callback.secret else None,
+                    secret=_HIDDEN if callback.secret else None,
                 )
             )
         case KafkaCallback():
@@ -333,23 +331,23 @@ def _rabbit(data: wire.RabbitCallback[Raw], targets: Targets) -> RabbitCallback:
         routing_key=data.routing_key or "",
         headers=dict(data.headers or {}),
     )
-    check_queue_target(callback, targets, field=FIELD)
+    check_queue_target(callback, targets, field=_FIELD)
     if callback.queue and callback.routing_key:
-        raise Invalid("routing_key goes with exchange", field=f"{FIELD}.data.routing_key", value=callback.routing_key)
+        raise Invalid("routing_key goes with exchange", field=f"{_FIELD}.data.routing_key", value=callback.routing_key)
     _check_message_headers(callback.headers)
     for name in callback.headers:
         if name.casefold() in _ROUTING_HEADERS:
-            raise Invalid("this header would send the message elsewhere too", field=f"{FIELD}.data.headers.{name}")
+            raise Invalid("this header would send the message elsewhere too", field=f"{_FIELD}.data.headers.{name}")
     return callback
 
 
 def _http(data: wire.HttpCallback[Raw], targets: Targets) -> HttpCallback:
     headers = dict(data.headers or {})
-    targets.check_url(data.url, field=f"{FIELD}.data.url")
-    check_method(data.method, f"{FIELD}.data.method")
-    check_headers(headers, f"{FIELD}.data.headers")
+    targets.check_url(data.url, field=f"{_FIELD}.data.url")
+    check_method(data.method, f"{_FIELD}.data.method")
+    check_headers(headers, f"{_FIELD}.data.headers")
     if data.secret is not None:
-        check_secret(data.secret, f"{FIELD}.data.secret")
+        check_secret(data.secret, f"{_FIELD}.data.secret")
     return HttpCallback(
         payload="" if data.payload is UNSET else _payload(data.payload),
         url=data.url,
@@ -363,9 +361,9 @@ def _kafka(data: wire.KafkaCallback[Raw], targets: Targets) -> KafkaCallback:
     callback = KafkaCallback(
         payload=_payload(data.payload), topic=data.topic, key=data.key, headers=dict(data.headers or {})
     )
-    check_topic_target(callback, targets, field=FIELD)
-    if data.key is not None and len(data.key.encode()) > KEY_BYTES:
-        raise Invalid(f"a record's key has at most {KEY_BYTES:,} bytes", field=f"{FIELD}.data.key")
+    check_topic_target(callback, targets, field=_FIELD)
+    if data.key is not None and len(data.key.encode()) > _KEY_BYTES:
+        raise Invalid(f"a record's key has at most {_KEY_BYTES:,} bytes", field=f"{_FIELD}.data.key")
     _check_message_headers(callback.headers)
     return callback
 
@@ -386,7 +384,7 @@ def _payload(raw: Raw) -> str:
 
 
 def _check_message_headers(headers: Mapping[str, str]) -> None:
-    field = f"{FIELD}.data.headers"
+    field = f"{_FIELD}.data.headers"
     if len(headers) > HEADERS:
         raise Invalid(f"at most {HEADERS} headers", field=field)
     if sum(len(name.encode()) + len(value.encode()) for name, value in headers.items()) > HEADER_BYTES:

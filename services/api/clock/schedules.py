@@ -145,7 +145,7 @@ class SchedulesResource(Resource):
         )
         headers = paging.links(request, asked, schedules, lambda each: each.key if namespace else each.id)
         personal = sees_personal_data(request)
-        shown = [show_schedule(each, names_owner=not namespace, personal=personal) for each in schedules]
+        shown = [show_schedule(each, with_namespace=not namespace, personal=personal) for each in schedules]
         return bodies.answer(shown, headers=headers)
 
     @_route(

@@ -292,14 +292,14 @@ def decode_body(
     content: bytes, decoder: msgspec.json.Decoder[M], *, limits: Checks | None = None, is_checked_later: bool = False
 ) -> M:
     """The body as the decoder's type. A type of `carillon.wire` has `limits`, and its unknown fields are refused here.
-    With `is_checked_later`, duplicate keys are found when the parts are read."""
+    With `is_checked_later`, duplicate keys are found when the parts are read. `Invalid` names the field, if any."""
     content = content.removeprefix(BOM_UTF8)
     kind: Any = decoder.type
     try:
         content.decode()
         body = decoder.decode(content)
         if not is_checked_later:
-            _check_values(content, kind, is_lenient=limits is not None)
+            _check_values(content, kind, checks_names=limits is not None)
         if limits is not None:
             limits.check(body)
         return body
@@ -318,7 +318,7 @@ def decode_body(
         raise Invalid(f"the body is not JSON: {fault}" if content.strip() else "the body is empty") from None
 
 
-def _check_values(content: bytes, kind: Any, *, is_lenient: bool) -> None:
+def _check_values(content: bytes, kind: Any, *, checks_names: bool) -> None:
     """Raise `Invalid` if a key of the body has two values, because readers disagree about which one counts; if a number
     in a field for any value would change; or if such a field is nested too deep. A part that is not read, such as a
     payload, is passed on as it came."""
@@ -343,7 +343,7 @@ def _check_values(content: bytes, kind: Any, *, is_lenient: bool) -> None:
         parse_int=note_integer,
         parse_float=lambda text: note_number(text, is_exact(text)),
     )
-    if is_lenient:
+    if checks_names:
         _check_names(whole, shapes_of(kind), "")
     if seen:
         _check_objects(whole, types_of(kind), "")

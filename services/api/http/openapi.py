@@ -21,7 +21,7 @@ _RULES_AGAINST_UNSET = {"minLength", "minProperties", "pattern"}
 _TEMPLATE = "#/components/schemas/{name}"
 _WIDTHS = {"integer": "int64", "number": "double"}
 _NULL = {"type": "null"}
-_PARAMETERS = re.compile(r"(?<=[A-Za-z])[\[_].*")
+_TYPE_ARGUMENTS = re.compile(r"(?<=[A-Za-z])[\[_].*")
 
 
 class Schemas:
@@ -96,7 +96,7 @@ class Schemas:
 
 def _public(name: str) -> str:
     """The name in the document, or the reference with it: without the parameters of a generic type."""
-    return _PARAMETERS.sub("", name).replace("/Stored", "/").removeprefix("Stored").removesuffix("View")
+    return _TYPE_ARGUMENTS.sub("", name).replace("/Stored", "/").removeprefix("Stored").removesuffix("View")
 
 
 def _add_limit(schema: Json, rule: bodies.Between | bodies.OneOf) -> None:

@@ -78,10 +78,10 @@ class Route(Struct, frozen=True):
 
     `summary` describes it to callers. `answers` maps a status to the type of its body, to a tuple of types where it
     may have several, and to `None` for an empty one. `body` is the type of the request's body; the method itself reads
-    it, in its own time, and takes it as any of `body_media`. `limits` are the
-    bounds and choices of a type of `carillon.wire`.
-    A body over `max_body_bytes`, by default the application's limit, is refused; where that depends on the deployment,
-    it is a function of the resource. A route that `streams` passes its body on as it comes and never holds it.
+    it, in its own time, and takes it as any of `body_media`. `limits` are the bounds and choices of types of
+    `carillon.wire`; those of answers are for the OpenAPI document. A body over `max_body_bytes`, by default the
+    application's limit, is refused; where that depends on the deployment, it is a function of the resource. A route
+    that `streams` passes its body on as it comes and never holds it.
     A list that `exports` is also given whole, as text of these media types, where `Accept` names one.
     `segments` has the JSON schemas of parts of the path, but for the usual ids. The audit shows such parts, and
     parameters, by their `masks`. A route that is no GET names its `act`, `job.stop` for instance, which is written
