@@ -46,7 +46,7 @@ _NAMES = {
         "AudienceCount Batch JobEvent JobPreview JobStage LocaleCount MessageSample MessagesPreview Notice "
         "PushJob QueuePreview Rate RatePoint Sample Samples StoredJob ZoneCount ZonePreview ZoneStart"
     ),
-    "schedules": "Callback DeadLetters OutcomeResult Schedule ScheduleState Schedules StoredSchedule",
+    "schedules": ("Callback DeadLetters OutcomeResult Schedule ScheduleState Schedules StoredSchedule job_callback"),
     "signing": "NotVerified SigningSecrets verify",
     "templates": "Rendering StoredTemplate Template Templates Upload UploadPart Uploads",
     "wire": "ItemError",
@@ -55,8 +55,8 @@ _NAMES = {
         "Queue Setting Sign SigningSecret Unknown"
     ),
     "wire.clock": (
-        "BulkResult DeadLetter DueInstant DueInstants ErrorCount FireWithin Fired HttpCallback KafkaCallback "
-        "Outcome RabbitCallback Retry WholeDeadLetter"
+        "BulkResult DeadLetter DueInstant DueInstants ErrorCount FireWithin Fired HttpCallback JobCallback "
+        "KafkaCallback Outcome RabbitCallback Retry ScheduleName WholeDeadLetter"
     ),
 }
 """Each module with its public names, as `__init__.pyi` tells them to type checkers. A name is loaded at its first use:

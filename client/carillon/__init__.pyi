@@ -316,6 +316,9 @@ from carillon.schedules import (
 from carillon.schedules import (
     StoredSchedule as StoredSchedule,
 )
+from carillon.schedules import (
+    job_callback as job_callback,
+)
 from carillon.signing import (
     NotVerified as NotVerified,
 )
@@ -374,6 +377,9 @@ from carillon.wire.clock import (
     HttpCallback as HttpCallback,
 )
 from carillon.wire.clock import (
+    JobCallback as JobCallback,
+)
+from carillon.wire.clock import (
     KafkaCallback as KafkaCallback,
 )
 from carillon.wire.clock import (
@@ -384,6 +390,9 @@ from carillon.wire.clock import (
 )
 from carillon.wire.clock import (
     Retry as Retry,
+)
+from carillon.wire.clock import (
+    ScheduleName as ScheduleName,
 )
 from carillon.wire.clock import (
     WholeDeadLetter as WholeDeadLetter,

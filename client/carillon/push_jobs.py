@@ -10,6 +10,7 @@ from carillon.accounts import App
 from carillon.messages import JobQueue, MessageCounts
 from carillon.values import Instant, encode, nanoseconds, wall_clock
 from carillon.wire import Short
+from carillon.wire.clock import ScheduleName
 
 
 class PushJob(Struct, frozen=True, kw_only=True):
@@ -133,7 +134,8 @@ class StoredJob(Short, frozen=True, kw_only=True, rename="camel"):
     only in the answer to start, as are `warnings` of probable mistakes. `control_group_csv_path` is the file of those
     who were held out, once the job is completed. Jobs that send by a provider account have its `credential_id`; single
     ones have their `options`, the counts of their `messages`, and what is ahead of them (`queue`). `redacted` says that
-    context, metadata, the paths of files and what went wrong are left out: the caller is a viewer.
+    context, metadata, the paths of files and what went wrong are left out: the caller is a viewer. `schedule` is the
+    one that started the job, if one did.
     """
 
     id: str
@@ -180,6 +182,7 @@ class StoredJob(Short, frozen=True, kw_only=True, rename="camel"):
     kind: str
     states: dict[str, int] = field(default_factory=dict)
     credential_id: str = ""
+    schedule: ScheduleName | None = None
     options: dict[str, Any] | None = None
     messages: MessageCounts | None = None
     queue: JobQueue | None = None

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from http import HTTPStatus
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, field
@@ -16,6 +16,8 @@ from msgspec.structs import force_setattr, replace
 from carillon.attempts import query_of
 from carillon.calls import GONE, PAGE_SIZE, M, Resource, call, listing
 from carillon.files import each
+from carillon.messages import MessageJob
+from carillon.push_jobs import PushJob
 from carillon.transport import NDJSON, Answer, Transport
 from carillon.values import encode, in_utc, read_decimal, written
 from carillon.wire import ItemError
@@ -28,6 +30,8 @@ from carillon.wire.clock import (
     Fired,
     HttpBody,
     HttpCallback,
+    JobCallback,
+    JobStartBody,
     KafkaBody,
     KafkaCallback,
     Outcome,
@@ -56,15 +60,32 @@ class OutcomeResult(StrEnum):
     FAILED = "failed"
     """It will be attempted again."""
     SKIPPED = "skipped"
-    """The misfire rule gave it up."""
+    """It was late, or the job of an earlier instant was open: the schedule's rule skips it."""
     DEAD = "dead"
     """It was the last attempt: the instant is a dead letter."""
 
 
-Callback = RabbitCallback | HttpCallback | KafkaCallback  # type: ignore[type-arg]  # of any payload
-_BODIES = {RabbitCallback: RabbitBody, HttpCallback: HttpBody, KafkaCallback: KafkaBody}
+Callback = RabbitCallback | HttpCallback | KafkaCallback | JobCallback  # type: ignore[type-arg]  # of any payload
+_BODIES = {RabbitCallback: RabbitBody, HttpCallback: HttpBody, KafkaCallback: KafkaBody, JobCallback: JobStartBody}
 _STATES = frozenset(ScheduleState)
 _ABSENT: tuple[object, ...] = (None, "", (), {}, Retry())
+
+
+def job_callback(
+    app_id: str,
+    job: PushJob | MessageJob,
+    *,
+    overlap: Literal["skip", "queue", "allow"] = "skip",
+    expires_after_seconds: float | None = None,
+) -> JobCallback[Any]:
+    """The callback that starts such a job at each instant. The job has no `id`, `starts_at` and `expires_at`."""
+    return JobCallback(
+        app_id=app_id,
+        template=job.query()["template"],
+        payload=msgspec.json.decode(job.encoded()),
+        overlap=overlap,
+        expires_after_seconds=expires_after_seconds,
+    )
 
 
 class Schedule(Request[datetime], frozen=True, kw_only=True):

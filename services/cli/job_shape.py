@@ -157,6 +157,7 @@ def job_fields(out: Output, job: Json, *, credential: str = "") -> Fields:
         ("feedback", _counts(job["feedbacks"])),
         ("starts", out.when(job["startsAt"]) if job["startsAt"] else ""),
         ("expires", out.when(job["expiresAt"]) if job["expiresAt"] else ""),
+        ("schedule", job["schedule"]["key"] if job.get("schedule") else ""),
         ("made", f"{out.when(job['createdAt'])} by {job['createdBy']}"),
         ("completed", out.when(job["completedAt"]) if job["completedAt"] else ""),
         ("events", [event_line(out, event) for event in events_of(job)][-10:]),

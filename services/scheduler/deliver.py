@@ -1,9 +1,9 @@
 """Hands each kind of callback to its target, a whole group at once.
 
-This process publishes to RabbitMQ and Kafka, with confirms. Workers make HTTP calls: the occurrence's lease is moved
-past the call, and a task with its id and token goes to their queue; the worker settles it by that token. The number
-of waiting calls is limited, and so is the number of one namespace's calls in workers' hands. The others stay in the
-store until their turn: one after the other, as fast as calls of that namespace have recently ended.
+This process publishes to RabbitMQ and Kafka, with confirms. Workers make HTTP calls and start jobs: the occurrence's
+lease is moved past the call, and a task with its id and token goes to their queue; the worker settles it by that token.
+The number of waiting calls is limited, and so is the number of one namespace's calls in workers' hands. The others stay
+in the store until their turn: one after the other, as fast as calls of that namespace have recently ended.
 
 The count of a namespace's calls is kept in memory. If it reaches the limit, a query to the store finds which calls
 have ended, at most four times a second. A call whose lease is over no longer counts. So the count needs no message
@@ -19,8 +19,8 @@ from msgspec import Struct, field
 
 from shared.clock.rules.callbacks import (
     CALL_QUEUE,
+    ByWorker,
     CallTarget,
-    HttpCallback,
     KafkaCallback,
     QueueMessage,
     RabbitCallback,
@@ -170,9 +170,7 @@ class Deliveries:
             if isinstance(callback := schedule.definition.callback, KafkaCallback)
         ]
         calls = [
-            (occurrence, schedule)
-            for occurrence, schedule in due
-            if isinstance(schedule.definition.callback, HttpCallback)
+            (occurrence, schedule) for occurrence, schedule in due if isinstance(schedule.definition.callback, ByWorker)
         ]
         queued, appended, (refused, moved) = await asyncio.gather(
             self._publish(queues, now), self._append(topics, now), self._hand_over_within_bounds(calls, now)
@@ -249,7 +247,7 @@ class Deliveries:
 
 def _task(occurrence: Occurrence, schedule: Schedule, token: str) -> CallTarget:
     callback = schedule.definition.callback
-    host = host_of(callback) if isinstance(callback, HttpCallback) else ""
+    host = host_of(callback) if isinstance(callback, ByWorker) else ""
     return CallTarget(occurrence.id, token, namespace=schedule.namespace, host=host, trace=resume(occurrence.trace))
 
 

@@ -6,9 +6,9 @@ Right before a group fires, one query finds which of it are still claimed under 
 their schedules. The answers hold only while the leases are trusted: a slow store answers late, and another scheduler
 may have claimed all of the group by then.
 
-A suspect comes alone. The beginning of its attempt is stored right before it; for a call, the calling worker stores it.
-If the attempt ends as `Unavailable`, no process died of it, and this is stored too. An error in Carillon's code counts
-like a death.
+A suspect comes alone. The beginning of its attempt is stored right before it; if a worker makes the attempt, the worker
+stores it. If the attempt ends as `Unavailable`, no process died of it, and this is stored too. An error in Carillon's
+code counts like a death.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from services.scheduler.deliver import Deliveries, Due
-from shared.clock.rules.callbacks import HttpCallback
+from shared.clock.rules.callbacks import ByWorker
 from shared.clock.rules.occurrences import SCHEDULE, Occurrence, OccurrenceKind, Owner, read_owner
 from shared.clock.rules.schedules import Schedule, Verdict, judge, missed_until
 from shared.clock.settlement import Attempt, Settlement, not_attempted
@@ -196,5 +196,5 @@ def _check_trusted(until: float) -> None:
 
 
 def _begins_here(occurrence: Occurrence, schedule: Schedule) -> bool:
-    """Whether this process stores the beginning of the attempt; for a call, the worker that makes it does."""
-    return occurrence.is_suspect and not isinstance(schedule.definition.callback, HttpCallback)
+    """Whether this process stores the beginning of the attempt; not if a worker makes it."""
+    return occurrence.is_suspect and not isinstance(schedule.definition.callback, ByWorker)

@@ -124,11 +124,11 @@ class _ApiServer(HttpServer):
 def build_resources(rooms: Rooms) -> list[Resource]:
     servers = rooms.servers
     accounts = account_jobs(rooms)
-    answers, drafts = JobAnswers(servers.store, rooms.jobs.watch, accounts), _job_drafts(rooms, accounts)
+    answers, drafts = JobAnswers(servers.store, rooms.jobs.watch, accounts), job_drafts(rooms, accounts)
     return [
         *_accounts(rooms),
         *_bus(rooms),
-        *_clock(rooms),
+        *_clock(rooms, drafts),
         *_console(rooms),
         *_jobs(rooms, drafts, answers),
         *_messages(rooms, answers),
@@ -202,10 +202,10 @@ def _bus(rooms: Rooms) -> Sequence[Resource]:
     )
 
 
-def _clock(rooms: Rooms) -> Sequence[Resource]:
+def _clock(rooms: Rooms, drafts: JobDrafts) -> Sequence[Resource]:
     servers = rooms.servers
     store, schedules, chosen = servers.store, rooms.clock.schedules, servers.settings.callbacks
-    limits = ScheduleLimits(store, servers.settings.api)
+    limits = ScheduleLimits(store, drafts, servers.settings.api)
     targets = Targets(
         queues=servers.broker.delivers,
         streams=servers.stream.delivers,
@@ -265,7 +265,7 @@ def uploads(rooms: Rooms) -> UploadFlow:
     return UploadFlow(servers.store, servers.blobs, servers.time, folder=files.upload_folder, max_bytes=most)
 
 
-def _job_drafts(rooms: Rooms, accounts: MessageAccountJobs) -> JobDrafts:
+def job_drafts(rooms: Rooms, accounts: MessageAccountJobs) -> JobDrafts:
     servers = rooms.servers
     jobs, settings = rooms.jobs, servers.settings
     return JobDrafts(

@@ -1,16 +1,19 @@
 """Workers: one stage for each queue, and mails of the bus and of accounts."""
 
+import asyncio
 import os
 import socket
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from services.wiring.rooms import Rooms
 from services.worker.bus.deliver import DeliveringTools, DeliverQueues, DeliverSlowQueues, ReplayRunner
 from services.worker.bus.held_queue import BYTES_IN_HAND
-from services.worker.clock.call import FairCalls, HttpCaller, Places
+from services.worker.clock.call import FairCalls, Places, WorkerCallbacks
+from services.worker.clock.start import JobDrafting, JobStarts
 from services.worker.console.bulk import BulkRunner
 from services.worker.consumer import Stage, Workers
 from services.worker.jobs.dividing import Cuts
@@ -105,18 +108,40 @@ def bus_stages(rooms: Rooms) -> Sequence[Stage[Any]]:
 
 
 def _calls(rooms: Rooms) -> FairCalls:
-    servers = rooms.servers
-    chosen = servers.settings.callbacks
-    caller = HttpCaller(
+    chosen = rooms.servers.settings.callbacks
+    waiting = _WAITING_PER_PLACE * chosen.calls_in_flight
+    places = Places(at_once=chosen.calls_in_flight, per_host=chosen.calls_per_host, waiting=waiting)
+    return FairCalls(worker_callbacks(rooms), places)
+
+
+def worker_callbacks(rooms: Rooms) -> WorkerCallbacks:
+    servers, settings = rooms.servers, rooms.servers.settings
+    seconds = settings.callbacks.call_timeout_seconds + settings.scheduler.lookahead_seconds
+    return WorkerCallbacks(
         servers.store,
         servers.time,
         servers.outgoing,
+        _job_starts(rooms),
         rooms.clock.settlement,
-        call_timeout=timedelta(seconds=chosen.call_timeout_seconds + servers.settings.scheduler.lookahead_seconds),
+        call_timeout=timedelta(seconds=seconds),
         signing=rooms.accounts.signing,
     )
-    waiting = _WAITING_PER_PLACE * chosen.calls_in_flight
-    return FairCalls(caller, Places(at_once=chosen.calls_in_flight, per_host=chosen.calls_per_host, waiting=waiting))
+
+
+def _job_starts(rooms: Rooms) -> JobStarts:
+    servers = rooms.servers
+    drafting: JobDrafting | None = None
+
+    async def load() -> JobDrafting:
+        nonlocal drafting
+        if drafting is None:
+            # The API's module brings Litestar along: the import takes a second, and other work goes on.
+            api = await asyncio.to_thread(import_module, "services.wiring.api")
+            drafting = api.job_drafts(rooms, api.account_jobs(rooms))
+        return drafting
+
+    seconds = servers.settings.callbacks.call_timeout_seconds
+    return JobStarts(servers.store, servers.time, rooms.jobs.flow, load, seconds=seconds)
 
 
 def _planner(rooms: Rooms, grace: Grace) -> Planner:

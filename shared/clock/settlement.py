@@ -28,10 +28,11 @@ from shared.clock.rules.occurrences import (
     OccurrenceKind,
     Outcome,
     OutcomeResult,
+    dead_event,
     lateness,
     outcome_id,
+    overlap_event,
     retry_entry,
-    schedule_event,
 )
 from shared.clock.rules.schedules import Schedule, next_occurrence
 from shared.clock.store_occurrences import Retry, fresh_token
@@ -48,8 +49,9 @@ _SOONEST, _LATEST = timedelta(seconds=1), timedelta(seconds=10)
 
 class Attempt(Struct, frozen=True):
     """An attempt at an occurrence at the time `at`. `error`: `None` for success, `Unavailable` for no answer, any other
-    for a refusal. `skipped`: the misfire rule attempted nothing and skips all instants up to `passed_over`. `final`: no
-    further attempt follows. Not `made`: it was put off before it began."""
+    for a refusal. `skipped`: a rule of the schedule attempted nothing. That of misfires skips all instants up to
+    `passed_over`; that of overlaps gives its reason as the `error`. `final`: no further attempt follows. Not `made`: it
+    was put off before it began."""
 
     occurrence: Occurrence
     schedule: Schedule
@@ -124,11 +126,17 @@ class Settlement:
         return [attempt for attempt in attempts if attempt.occurrence.id not in lost]
 
     async def _store_outcomes(self, answered: Sequence[Attempt], outcomes: Sequence[Outcome]) -> None:
-        ended = zip(answered, outcomes, strict=True)
+        ended = list(zip(answered, outcomes, strict=True))
         dead = [(_letter(attempt), outcome) for attempt, outcome in ended if outcome.result is OutcomeResult.DEAD]
         await self._store.dead_letters.add([letter for letter, _ in dead])
-        if dead:
-            await self._store.outbox.add([schedule_event(letter, outcome) for letter, outcome in dead])
+        events = [dead_event(letter, outcome) for letter, outcome in dead]
+        events += [
+            overlap_event(attempt.schedule.namespace, attempt.schedule.key, outcome)
+            for attempt, outcome in ended
+            if attempt.skipped and outcome.error
+        ]
+        if events:
+            await self._store.outbox.add(events)
         await self._store.outcomes.add(outcomes)
 
     async def _try_again(self, attempts: Sequence[Attempt]) -> None:

@@ -33,6 +33,7 @@ _ENDING = {"state": 1, "generation": 1}
 _BATCH = 64  # a payload of 256 KiB takes up to 512 as a text in JSON, and 10,000 instants take 140
 _FIELDS = frozenset(Schedule.__struct_fields__)
 _OPTIONAL = ("sweep_at", "finished_at")  # absent rather than null: their indexes are sparse
+_LAST_JOB = ("last_job_id", "last_job_at")  # absent at first; a replacement keeps them
 _LABELS, _LABELLED_KEY = "labels", "labelled_key"
 
 
@@ -129,6 +130,13 @@ class Schedules(Aggregate):
             query, {"$set": {"state": to.value}}, return_document=ReturnDocument.AFTER
         )
         return _maybe(found)
+
+    async def note_job(self, schedule: Schedule, job_id: str, at: datetime) -> bool:
+        """Record that the schedule is about to start this job; `False` if it has started another one since it was read,
+        or was replaced."""
+        query = {"_id": schedule.id, "generation": schedule.generation, "last_job_id": schedule.last_job_id or None}
+        change = {"$set": {"last_job_id": job_id, "last_job_at": at}}
+        return (await self._schedules.update_one(query, change)).matched_count == 1
 
     async def adopt(self, schedule: Schedule, made_by: str) -> None:
         """Record that this token wants the schedule's content too, unless the content was replaced."""
@@ -236,8 +244,8 @@ def _may_become(to: ScheduleState) -> Document:
 def _document(schedule: Schedule) -> Document:
     definition = msgspec.structs.replace(schedule.definition, instants=())
     fields = {name: getattr(schedule, name) for name in schedule.__struct_fields__}
-    for name in _OPTIONAL:
-        if fields[name] is None:
+    for name in (*_OPTIONAL, *_LAST_JOB):
+        if not fields[name]:
             del fields[name]
     return {
         "_id": fields.pop("id"),

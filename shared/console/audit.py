@@ -96,6 +96,7 @@ def _events_of(job: JobMilestones) -> list[OwnEvent]:
             job_key=job.key,
             app_id=job.app_id,
             group_id=job.group_id,
+            schedule_key=job.schedule.rpartition("/")[2],
             totals=job.totals,
         )
         for milestone in job.milestones

@@ -171,6 +171,12 @@ class JobFlow:
             await self._attempt(self._store.occurrences.remove_of(start_of(job_key)), job_key)
         return withdrawn
 
+    async def take_back(self, job_keys: Sequence[str], reason: str) -> None:
+        """Withdraw new jobs, or stop those that are planned already."""
+        for job_key in job_keys:
+            if not await self.withdraw(job_key):
+                await self.stop(job_key, failure=reason)
+
     async def drop_unsent(self, job_key: str, job_round: int) -> None:
         """Drop batches without an owner of a job that was stopped in this round, and publish its finish."""
         await self._store.batches.drop_unsent(job_key, job_round)

@@ -78,8 +78,9 @@ def document_of(job: Job) -> Document:
     document = _codec.document(job)
     document["place"] = place_of(document)
     document["trace"] = job.trace or current_trace()
-    if not document["trace"]:
-        del document["trace"]
+    for name in ("trace", "schedule"):
+        if not document[name]:
+            del document[name]
     if job.mails:
         document["mail_since"] = job.created_at
     document["plan"]["templates"] = [_templates.document(template) for template in job.plan.templates]

@@ -19,7 +19,9 @@ from shared.jobs.rules.events import DueMail, Milestone
 from shared.jobs.rules.jobs import job_key
 from shared.jobs.store_jobs import KEY_FIELDS, key_of, one_job, read_any_job
 
-_SHOWN = KEY_FIELDS | dict.fromkeys(("app_id", "group_id", "name", "template_names", "totals", "milestones"), 1)
+_SHOWN = KEY_FIELDS | dict.fromkeys(
+    ("app_id", "group_id", "name", "template_names", "totals", "milestones", "schedule"), 1
+)
 
 
 class JobMilestones(Struct, frozen=True):
@@ -31,6 +33,7 @@ class JobMilestones(Struct, frozen=True):
     app_id: str
     group_id: str
     name: str
+    schedule: str
     totals: Totals | None
     milestones: tuple[Milestone, ...]
     stored: list[Document]
@@ -69,6 +72,7 @@ def _milestones_of(document: Document) -> JobMilestones:
         app_id=document["app_id"],
         group_id=document["group_id"],
         name=document["name"] or ",".join(document["template_names"]),
+        schedule=document.get("schedule", ""),
         totals=msgspec.convert(document["totals"], Totals | None),
         milestones=msgspec.convert(stored, tuple[Milestone, ...], builtin_types=BSON_TYPES),
         stored=stored,

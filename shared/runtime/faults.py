@@ -83,6 +83,8 @@ POINTS: dict[str, str] = {
     "clock.after_hand_over": "A scheduler that has handed calls over and not queued their tasks.",
     "call.before_call": "A worker that has taken a call and not made it.",
     "call.after_call": "A worker whose call was answered and whose occurrence is still there.",
+    "start.after_note": "A worker that has noted the job of an occurrence in its schedule and not stored the job.",
+    "start.before_confirm": "A worker that has stored the job of an occurrence and not looked at its app again.",
     "redact.after_step": "A scheduler that has redacted some messages of a job and not noted that.",
     "forget.after_begin": "A scheduler that has noted that a job's messages go, and removed none.",
     "forget.after_fold": "A scheduler that has removed some batches of a job with their messages, and not the others.",

@@ -278,6 +278,18 @@ async def test_a_dead_letter_is_told_to_its_namespace_however_often_it_is_settle
     assert "error" not in facts
 
 
+async def test_an_occurrence_that_was_skipped_for_an_open_job_is_told(store: Store, stream: Stream, flow: Any) -> None:
+    await store.tokens.add(Token(id="n", name="n", digest="n", namespace="ns"))
+    await add(store, "k", SCHEDULES_TOPIC, namespace="ns")
+    schedule = await made(flow, LIST)
+    skipped = Attempt(await claimed(store, schedule), schedule, AHEAD, Undeliverable("a job is open"), skipped=True)
+    await Settlement(store, tick=timedelta(seconds=1)).settle([skipped])
+    await teller(store, stream).run_once()
+    [event] = await told(stream, 1)
+    assert (event.type, event.url) == ("schedule.skipped", "https://c.example/x/schedules/a")
+    assert facts_of(event)["reason"] == "a job is open"
+
+
 async def test_a_log_that_is_away_is_told_later_under_the_same_id(store: Store, stream: Stream) -> None:
     await add_owner(store)
     await end(store)

@@ -286,6 +286,22 @@ async def test_schedules(cli: Program, house: House, document: Document) -> None
     assert (await house.admin.get(f"/schedules/{key}")).status == 404
 
 
+async def test_a_schedule_starts_jobs(cli: Program, house: House, document: Document) -> None:
+    app_id, key = await house.app_with_template(), f"cli-{uuid.uuid4().hex[:8]}"
+    job = ("--job", '{"service": "apns", "context": {"user": "Ana"}}', "--cron", "0 9 * * MON")
+    of_app = ("--app", app_id, "--template", "like", "--overlap", "queue", "--expires-after", "6h")
+    made = (await cli.done("schedules", "create", key, *job, *of_app, "--json")).json
+    document.check("post", "/schedules", made, "201")
+    payload = {"service": "apns", "context": {"user": "Ana"}}
+    assert made["callback"]["data"] == {
+        "app_id": app_id, "template": "like", "payload": payload, "overlap": "queue", "expires_after_seconds": 21_600,
+    }  # fmt: skip
+    assert "job like" in (await cli.done("schedules", "show", key)).out
+    assert (await cli.run("schedules", "create", key, "--overlap", "skip", "--every", "60")).code == 2
+    refused = await cli.run("schedules", "create", f"{key}-2", *job, "--app", app_id, "--template", "none")
+    assert "callback.data.template" in refused.err
+
+
 async def test_a_schedule_has_headers_a_secret_and_attempts_of_its_own(cli: Program, house: House) -> None:
     key, secret = f"cli-{uuid.uuid4().hex[:8]}", "whsec_" + "QUJD" * 10
     given = ("--every", "3600", "--http", "http://example.com/hook", "--retry-attempts", "3", "--secret", "@-")

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 
 import pytest
+from msgspec.structs import replace
 
 from carillon import (
     AsyncCarillon,
@@ -13,14 +14,17 @@ from carillon import (
     Forbidden,
     HttpCallback,
     Invalid,
+    JobCallback,
     KafkaCallback,
     NotFound,
     OutcomeResult,
+    PushJob,
     RabbitCallback,
     Retry,
     Schedule,
     ScheduleState,
     Unauthorized,
+    job_callback,
 )
 from shared.clock.rules.occurrences import OccurrenceKind, Outcome
 from shared.clock.rules.occurrences import OutcomeResult as StoredResult
@@ -97,6 +101,19 @@ async def test_recurrences_have_their_bounds(client: AsyncCarillon) -> None:
     assert (made.cron, made.timezone, made.starts_at) == ("30 9 * * *", "Europe/Paris", wanted.starts_at)
     every = await client.schedules.put(fresh_key(), Schedule(every_seconds=3600, max_occurrences=3, callback=QUEUE))
     assert (every.every_seconds, every.max_occurrences, len(every.next)) == (3600, 3, 3)
+
+
+async def test_a_schedule_starts_the_jobs_of_the_client(client: AsyncCarillon, house: House) -> None:
+    app_id = await house.app_with_template()
+    push = PushJob(service="apns", template="like", filters={"locale": "en"}, context={"user": "Ana"})
+    starts = job_callback(app_id, push, overlap="allow", expires_after_seconds=60)
+    made = await client.schedules.put(fresh_key(), Schedule(every_seconds=3600, callback=starts))
+    assert isinstance(made.callback, JobCallback)
+    assert (made.callback.app_id, made.callback.template, made.callback.overlap) == (app_id, "like", "allow")
+    assert made.callback.payload["filters"] == {"locale": "en"}
+    late = Schedule(every_seconds=3600, callback=job_callback(app_id, replace(push, starts_at=ahead(1)[0])))
+    with pytest.raises(Invalid, match="startsAt"):
+        await client.schedules.put(fresh_key(), late)
 
 
 async def test_put_replaces_what_is_pending(client: AsyncCarillon) -> None:

@@ -217,6 +217,16 @@ async def zones_wait_for_their_hour(terminal: Terminal) -> None:
     assert len({zone["startsAt"] for zone in zones}) > 24
 
 
+async def a_campaign_has_begun(terminal: Terminal) -> None:
+    async def is_sent() -> bool:
+        jobs = [job for job in await terminal.list_jobs() if job.get("schedule")]
+        return [(job["schedule"]["key"], job["state"], job["sent"] > 0) for job in jobs] == [
+            ("news.weekly", "completed", True)
+        ]
+
+    await until(is_sent, "the first job of the campaign")
+
+
 async def zones_of_last_group(terminal: Terminal) -> list[Any]:
     group = next(job["jobGroupId"] for job in await terminal.list_jobs() if job["localized"])
     zones: list[Any] = (await terminal.ask(f"/apps/{terminal.variables['APP']}/groups/{group}"))["zones"]
@@ -330,6 +340,7 @@ SENDING = (
     Page("first-push", (15, 10, 6), pushes_are_sent),
     Page("writing-a-pusher", (5, 5, 5), feedback_is_counted),
     Page("localized-pushes", (4, 3, 1), zones_wait_for_their_hour),
+    Page("weekly-campaign", (5, 5, 3), a_campaign_has_begun),
     Page("first-mail", (15, 10, 9), mails_have_their_states),
     Page("messages", (1, 1, 1), one_mailing_is_stored),
     Page("single-messages", (4, 3, 1), a_message_is_taken_back),

@@ -71,7 +71,7 @@ def test_the_page_of_events_has_every_type() -> None:
     named = re.findall(r"`((?:job|message|schedule|subscription|events|log)\.[a-z]+)`", read("docs/events.md"))
     of_jobs = {*audit._TYPES.values(), *audit._WITH_REASON.values()}
     of_messages = {*_TYPES.values(), "message.sent"}
-    assert set(named) == of_jobs | of_messages | {"schedule.dead"} | set(NoticeKind)
+    assert set(named) == of_jobs | of_messages | {"schedule.dead", "schedule.skipped"} | set(NoticeKind)
 
 
 def test_the_settings_are_described_plainly() -> None:

@@ -39,6 +39,20 @@ class KafkaCallback(Struct, Generic[Payload], frozen=True, kw_only=True, omit_de
     headers: Mapping[str, str] | None = None
 
 
+class JobCallback(Struct, Generic[Payload], frozen=True, kw_only=True, omit_defaults=True):
+    """A job of the app `app_id` from its `template` (of several, joined by commas, each user gets one). `payload` is
+    the body of `POST /apps/{appId}/jobs`, without `id`, `localized`, `startsAt` and `expiresAt`: what is not sent after
+    `expires_after_seconds` is dropped. While the job of an earlier occurrence is open, `overlap` says what becomes of
+    this one: `skip` it, `queue` it until that job has ended, or `allow` both. Audience, file and templates are read
+    when it starts, and the rights are those that the schedule's maker has then. Done when the job is stored."""
+
+    app_id: str
+    template: str
+    payload: Payload
+    overlap: str = "skip"
+    expires_after_seconds: float | None = None
+
+
 class RabbitBody(Struct, Generic[Payload], frozen=True, tag_field="type", tag="rabbitmq"):
     """A message to RabbitMQ."""
 
@@ -57,10 +71,17 @@ class KafkaBody(Struct, Generic[Payload], frozen=True, tag_field="type", tag="ka
     data: KafkaCallback[Payload]
 
 
+class JobStartBody(Struct, Generic[Payload], frozen=True, tag_field="type", tag="job"):
+    """A job."""
+
+    data: JobCallback[Payload]
+
+
 CallbackBody = Annotated[
-    RabbitBody[Payload] | HttpBody[Payload] | KafkaBody[Payload],
-    Meta(title="Callback", description="The call or message at each instant."),
+    RabbitBody[Payload] | HttpBody[Payload] | KafkaBody[Payload] | JobStartBody[Payload],
+    Meta(title="Callback", description="The call, message or job at each instant."),
 ]
+AnyCallback = RabbitCallback[Payload] | HttpCallback[Payload] | KafkaCallback[Payload] | JobCallback[Payload]
 
 
 class FireWithin(Struct, frozen=True):
@@ -118,7 +139,8 @@ class ScheduleBody(Request[At], Generic[At, Payload], frozen=True, kw_only=True)
 
 
 class Outcome(Struct, Generic[At], frozen=True, kw_only=True):
-    """One attempt: when it was due, when it was made, by how much later, and how it ended."""
+    """One attempt: when it was due, when it was made, by how much later, and how it ended. `job_id` is the job that it
+    has started."""
 
     due: At
     at: At
@@ -126,6 +148,7 @@ class Outcome(Struct, Generic[At], frozen=True, kw_only=True):
     attempt: int
     result: str
     error: str = ""
+    job_id: str | UnsetType = UNSET
 
 
 class StoredSchedule(Timing[At], Generic[At, Payload], frozen=True, kw_only=True):
@@ -158,7 +181,7 @@ class StoredSchedule(Timing[At], Generic[At, Payload], frozen=True, kw_only=True
     __repr__ = Short.__repr__
 
     @property
-    def callback(self) -> RabbitCallback[Payload] | HttpCallback[Payload] | KafkaCallback[Payload]:
+    def callback(self) -> AnyCallback[Payload]:
         """The callback of each instant; a secret is not shown."""
         return self.body.data
 
@@ -187,6 +210,13 @@ class BulkResult(Result, frozen=True, kw_only=True):
     def created(self) -> bool:
         """Whether it is new; one that was there with the same content is not, and is no error."""
         return self.status == HTTPStatus.CREATED
+
+
+class ScheduleName(Struct, frozen=True, kw_only=True):
+    """The schedule that started a job."""
+
+    namespace: str
+    key: str
 
 
 class DueInstant(Struct, Generic[At], frozen=True, kw_only=True):
@@ -230,7 +260,7 @@ class WholeDeadLetter(DeadLetter[At], Generic[At, Payload], frozen=True, kw_only
     body: CallbackBody[Payload] | None = field(name="callback")
 
     @property
-    def callback(self) -> RabbitCallback[Payload] | HttpCallback[Payload] | KafkaCallback[Payload] | None:
+    def callback(self) -> AnyCallback[Payload] | None:
         """The callback that a retry would make; `None` if the schedule is gone."""
         return None if self.body is None else self.body.data
 

@@ -97,7 +97,7 @@ class BulkResource(Resource):
         start, turns = 0, Turns()
         while start < len(items):
             read = await self._read_chunk(items[start : start + CHUNK_ITEMS], maker, turns)
-            for offset, answer in enumerate(await self._chunk(read, before >> start)):
+            for offset, answer in enumerate(await self._chunk(read, maker, before >> start)):
                 yield _view(start + offset, read[offset], items[start + offset], answer)
                 await turns.give()
             start += len(read)
@@ -123,10 +123,12 @@ class BulkResource(Resource):
             return without_frames(error)
         return Wanted(maker.namespace, key, definition, maker.token_id)
 
-    async def _chunk(self, chunk: Sequence[Wanted | Invalid], before: int) -> list[Accepted | Refused | None]:
+    async def _chunk(
+        self, chunk: Sequence[Wanted | Invalid], maker: Caller, before: int
+    ) -> list[Accepted | Refused | None]:
         """An answer for each item; `None` if it was made before."""
         wanted = {n: each for n, each in enumerate(chunk) if isinstance(each, Wanted) and not before >> n & 1}
-        refused = await self._limits.judge(list(wanted.values())) if wanted else {}
+        refused = await self._limits.judge(list(wanted.values()), maker) if wanted else {}
         allowed = {n: each for n, each in wanted.items() if each.id not in refused}
         accepted = await self._flow.accept(list(allowed.values())) if allowed else ()
         answers: dict[int, Accepted | Refused] = dict(zip(allowed, accepted, strict=True))

@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from carillon.wire.clock import DeadLetter, ErrorCount, RetriedDeadLetter, WholeDeadLetter
 from services.api.accounts.apps import NAMESPACE, NAMESPACES, namespace_of, namespaces_of
-from services.api.clock.definitions import show_callback
+from services.api.clock.callbacks import show_callback
 from services.api.http import bodies, paging
 from services.api.http.bodies import Timestamp, hide
 from services.api.http.rights import OPERATE_NAMESPACE, VIEW_NAMESPACE, sees_personal_data

@@ -1,33 +1,22 @@
-"""The body of a schedule with its callback, read with the checks that a deployment makes of its targets; and a
-schedule as clients see it, without the secret of its callback."""
+"""The body of a schedule, and a schedule as clients see it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from decimal import Decimal, InvalidOperation
 from itertools import islice
-from typing import assert_never
 
 import msgspec
 from msgspec import UNSET, Raw
 
 from carillon.wire import clock as wire
 from carillon.wire.clock import FireWithin, Retry, ScheduleBody, StoredSchedule
-from services.api.http.bodies import Between, Checks, OneOf, Timestamp, decode_body, hide, hide_path
-from shared.accounts.rules.secrets import PREFIX
+from services.api.clock.callbacks import read_callback, show_callback
+from services.api.http.bodies import Between, Checks, OneOf, Timestamp, decode_body, hide
 from shared.clock.rules.callbacks import (
-    HEADER_BYTES,
-    HEADERS,
-    NAME_BYTES,
-    PAYLOAD_BYTES,
-    Callback,
-    HttpCallback,
-    KafkaCallback,
-    RabbitCallback,
+    JobCallback,
+    Overlap,
     Targets,
-    check_queue_target,
-    check_topic_target,
 )
-from shared.clock.rules.occurrences import Occurrence, Outcome, OutcomeResult
+from shared.clock.rules.occurrences import Occurrence, Outcome, OutcomeResult, job_id_of
 from shared.clock.rules.recurrence import Cron, Every, Recurrence, check_cron, next_after, plain_line
 from shared.clock.rules.schedules import (
     LABELS,
@@ -45,9 +34,6 @@ from shared.clock.rules.schedules import (
 )
 from shared.core.errors import Invalid
 from shared.core.instants import EPOCH, format_instant, format_maybe, read_instant
-from shared.core.plain_words import JSON_DEPTH, is_deeper
-from shared.drivers.http.checks import check_headers, check_method
-from shared.drivers.http.signing import check_secret
 
 LABEL_NAME_CHARACTERS = 63
 LABEL_VALUE_CHARACTERS = 255
@@ -57,14 +43,6 @@ LONGEST_INTERVAL_SECONDS = 36_525 * DAY_SECONDS  # a century
 NOT_KEYS = frozenset({"bulk", "due", "preview", ".", ".."})
 NEXT = 20  # instants that an answer has
 _BEFORE_FIRST = EPOCH - timedelta(milliseconds=1)
-_FIELD = "callback"
-_KEY_BYTES = 4_096
-_HIDDEN = f"{PREFIX}***"
-_PAYLOAD = f"{_FIELD}.data.payload"
-_exact = msgspec.json.Decoder(float_hook=Decimal)
-_OUR_HEADERS = "carillon-"
-# RabbitMQ would send a copy to whatever queue these name, and closes the channel where they name none.
-_ROUTING_HEADERS = frozenset({"cc", "bcc"})
 _MISFIRE = OneOf(("fire", "skip"), ("an object",))
 LIMITS = Checks(
     {
@@ -83,6 +61,10 @@ LIMITS = Checks(
         },
         StoredSchedule: {"state": OneOf(tuple(ScheduleState)), "misfire": _MISFIRE},
         wire.Outcome: {"result": OneOf(tuple(OutcomeResult))},
+        wire.JobCallback: {
+            "overlap": OneOf(tuple(Overlap)),
+            "expires_after_seconds": Between(1, 365 * DAY_SECONDS),
+        },
     }
 )
 Body = ScheduleBody[Timestamp, Raw]
@@ -232,7 +214,7 @@ def show_schedule(
         next=_timestamps(ahead),
         next_try_at=format_maybe(next_try),
         skipped=_timestamps(skipped),
-        outcomes=None if outcomes is None else tuple(_show_outcome(each, personal=personal) for each in outcomes),
+        outcomes=_show_outcomes(definition, outcomes, personal=personal),
         created_at=format_instant(schedule.created_at),
         updated_at=format_instant(schedule.accepted_at),
     )
@@ -257,7 +239,16 @@ def pending_instants(schedule: Schedule, occurrences: Sequence[Occurrence], now:
     return [*ahead, *islice(following, NEXT - len(ahead))]
 
 
-def _show_outcome(outcome: Outcome, *, personal: bool) -> wire.Outcome[str]:
+def _show_outcomes(
+    definition: Definition, outcomes: Iterable[Outcome] | None, *, personal: bool
+) -> tuple[wire.Outcome[str], ...] | None:
+    if outcomes is None:
+        return None
+    starts_jobs = isinstance(definition.callback, JobCallback)
+    return tuple(_show_outcome(each, starts_jobs=starts_jobs, personal=personal) for each in outcomes)
+
+
+def _show_outcome(outcome: Outcome, *, starts_jobs: bool, personal: bool) -> wire.Outcome[str]:
     return wire.Outcome(
         due=format_instant(outcome.due),
         at=format_instant(outcome.at),
@@ -265,6 +256,7 @@ def _show_outcome(outcome: Outcome, *, personal: bool) -> wire.Outcome[str]:
         attempt=outcome.attempt,
         result=outcome.result,
         error=outcome.error if personal else hide(outcome.error),
+        job_id=job_id_of(outcome.message_id) if starts_jobs and outcome.result is OutcomeResult.FIRED else UNSET,
     )
 
 
@@ -274,123 +266,3 @@ def _timestamps(instants: Iterable[datetime] | None) -> tuple[str, ...] | None:
 
 def _show_misfire(rule: Misfire) -> str | FireWithin:
     return FireWithin(rule.within_seconds) if rule.mode is MisfireMode.WITHIN else rule.mode
-
-
-def read_callback(body: wire.CallbackBody[Raw], targets: Targets) -> Callback:
-    match body:
-        case wire.RabbitBody(data):
-            return _rabbit(data, targets)
-        case wire.HttpBody(data):
-            return _http(data, targets)
-        case wire.KafkaBody(data):
-            return _kafka(data, targets)
-        case _:
-            assert_never(body)
-
-
-def show_callback(callback: Callback, *, personal: bool) -> wire.CallbackBody[Raw]:
-    """A callback as it was asked for, but for its secret. Unless `personal`, it says where it goes only, without the
-    path of a URL, which may hold a secret."""
-    payload = Raw(callback.payload.encode() if personal else b"null")
-    headers = callback.headers if personal else {}
-    match callback:
-        case RabbitCallback():
-            return wire.RabbitBody(
-                wire.RabbitCallback(
-                    payload=payload,
-                    queue=callback.queue or None,
-                    exchange=callback.exchange or None,
-                    routing_key=(callback.routing_key or None) if personal else None,
-                    headers=headers or None,
-                )
-            )
-        case HttpCallback():
-            return wire.HttpBody(
-                wire.HttpCallback(
-                    url=callback.url if personal else hide_path(callback.url),
-                    method=callback.method,
-                    headers=headers,
-                    payload=payload if callback.payload or not personal else UNSET,
-                    secret=_HIDDEN if callback.secret else None,
-                )
-            )
-        case KafkaCallback():
-            key = callback.key if personal else None
-            return wire.KafkaBody(
-                wire.KafkaCallback(payload=payload, topic=callback.topic, key=key, headers=headers or None)
-            )
-        case _:
-            assert_never(callback)
-
-
-def _rabbit(data: wire.RabbitCallback[Raw], targets: Targets) -> RabbitCallback:
-    callback = RabbitCallback(
-        payload=_payload(data.payload),
-        queue=data.queue or "",
-        exchange=data.exchange or "",
-        routing_key=data.routing_key or "",
-        headers=dict(data.headers or {}),
-    )
-    check_queue_target(callback, targets, field=_FIELD)
-    if callback.queue and callback.routing_key:
-        raise Invalid("routing_key goes with exchange", field=f"{_FIELD}.data.routing_key", value=callback.routing_key)
-    _check_message_headers(callback.headers)
-    for name in callback.headers:
-        if name.casefold() in _ROUTING_HEADERS:
-            raise Invalid("this header would send the message elsewhere too", field=f"{_FIELD}.data.headers.{name}")
-    return callback
-
-
-def _http(data: wire.HttpCallback[Raw], targets: Targets) -> HttpCallback:
-    headers = dict(data.headers or {})
-    targets.check_url(data.url, field=f"{_FIELD}.data.url")
-    check_method(data.method, f"{_FIELD}.data.method")
-    check_headers(headers, f"{_FIELD}.data.headers")
-    if data.secret is not None:
-        check_secret(data.secret, f"{_FIELD}.data.secret")
-    return HttpCallback(
-        payload="" if data.payload is UNSET else _payload(data.payload),
-        url=data.url,
-        method=data.method,
-        headers=headers,
-        secret=data.secret or "",
-    )
-
-
-def _kafka(data: wire.KafkaCallback[Raw], targets: Targets) -> KafkaCallback:
-    callback = KafkaCallback(
-        payload=_payload(data.payload), topic=data.topic, key=data.key, headers=dict(data.headers or {})
-    )
-    check_topic_target(callback, targets, field=_FIELD)
-    if data.key is not None and len(data.key.encode()) > _KEY_BYTES:
-        raise Invalid(f"a record's key has at most {_KEY_BYTES:,} bytes", field=f"{_FIELD}.data.key")
-    _check_message_headers(callback.headers)
-    return callback
-
-
-def _payload(raw: Raw) -> str:
-    """The text as it came. The decoder has checked that it is JSON and that the body is UTF-8."""
-    text = bytes(raw)
-    if len(text) > PAYLOAD_BYTES:
-        raise Invalid(f"a payload has at most {PAYLOAD_BYTES // 1024} KiB", field=_PAYLOAD)
-    if is_deeper(text, JSON_DEPTH):
-        raise Invalid(f"a payload is nested at most {JSON_DEPTH} deep", field=_PAYLOAD)
-    try:
-        _exact.decode(text)
-    except (msgspec.DecodeError, InvalidOperation):
-        rule = "a payload's number has at most 4,300 digits, and an exponent of at most 17 digits: send a string"
-        raise Invalid(rule, field=_PAYLOAD) from None
-    return text.decode()
-
-
-def _check_message_headers(headers: Mapping[str, str]) -> None:
-    field = f"{_FIELD}.data.headers"
-    if len(headers) > HEADERS:
-        raise Invalid(f"at most {HEADERS} headers", field=field)
-    if sum(len(name.encode()) + len(value.encode()) for name, value in headers.items()) > HEADER_BYTES:
-        raise Invalid(f"at most {HEADER_BYTES:,} bytes of headers", field=field)
-    for name in headers:
-        if not (name.isprintable() and 1 <= len(name.encode()) <= NAME_BYTES):
-            raise Invalid(f"a header's name has 1 to {NAME_BYTES} bytes, all printable", field=field, value=name)
-        if name.casefold().startswith(_OUR_HEADERS):
-            raise Invalid(f"headers that begin with {_OUR_HEADERS} are Carillon's", field=f"{field}.{name}")

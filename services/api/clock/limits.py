@@ -1,4 +1,4 @@
-"""How many schedules a namespace may have, and how often one may recur."""
+"""The limits of a new schedule: how many its namespace may have, how often it may recur, and the rules of its job."""
 
 import asyncio
 import time
@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from cachetools import LRUCache
 from msgspec import Struct
 
+from services.api.jobs.job_draft import JobDrafts
+from shared.accounts.rules.apps import Role
+from shared.accounts.rules.callers import Caller
+from shared.clock.rules.callbacks import Callback, JobCallback
 from shared.clock.rules.recurrence import Every
 from shared.clock.schedules import Wanted
-from shared.core.errors import Conflict, Invalid, Refused, Unavailable
+from shared.core.errors import Conflict, Forbidden, Invalid, Refused, Unavailable
 from shared.runtime.settings import ApiSettings
 from shared.store import Store
 
@@ -19,6 +23,10 @@ _FRESH_SECONDS = 60.0
 _FULL_SECONDS = 1.0
 # A count that took long is made rarely: counting takes this part of the time at most.
 _COUNTING_SHARE = 0.05
+
+
+_DATA = "callback.data"
+_APP_ID = f"{_DATA}.app_id"
 
 
 class _Count(Struct):
@@ -39,21 +47,48 @@ class ScheduleLimits:
     what they take in between two counts.
     """
 
-    def __init__(self, store: Store, settings: ApiSettings) -> None:
+    def __init__(self, store: Store, drafts: JobDrafts, settings: ApiSettings) -> None:
         self._store = store
+        self._drafts = drafts
         self._pending = settings.pending_schedules
         self._least_every = settings.least_every_seconds
         self._counts: LRUCache[str, _Count] = LRUCache(_NAMESPACES)
 
-    async def check(self, wanted: Wanted) -> None:
-        for refusal in (await self.judge([wanted])).values():
+    async def check(self, wanted: Wanted, maker: Caller) -> None:
+        for refusal in (await self.judge([wanted], maker)).values():
             raise refusal
 
-    async def judge(self, wanted: Sequence[Wanted]) -> dict[str, Refused]:
-        """The refusals by id; all are of one namespace. A schedule that exists does not count anew."""
-        often = {each.id: refusal for each in wanted if (refusal := self._too_often(each)) is not None}
-        others = [each for each in wanted if each.id not in often]
-        return often | (await self._judge_number(others) if others else {})
+    async def judge(self, wanted: Sequence[Wanted], maker: Caller) -> dict[str, Refused]:
+        """The refusals by id; all are of the maker's namespace. A schedule that exists does not count anew."""
+        refused: dict[str, Refused] = {
+            each.id: refusal for each in wanted if (refusal := self._too_often(each)) is not None
+        }
+        refused |= await self._judge_jobs(wanted, maker)
+        others = [each for each in wanted if each.id not in refused]
+        return refused | (await self._judge_number(others) if others else {})
+
+    async def _judge_jobs(self, wanted: Sequence[Wanted], maker: Caller) -> dict[str, Refused]:
+        jobs = {each.id: callback for each in wanted if isinstance(callback := each.definition.callback, JobCallback)}
+        judged = {job: await self.judge_job(job, maker) for job in set(jobs.values())}
+        return {id: refusal for id, job in jobs.items() if (refusal := judged[job]) is not None}
+
+    async def judge_job(self, callback: Callback, maker: Caller) -> Refused | None:
+        """The refusal of a job that the maker could not make now; `None` for other callbacks."""
+        if not isinstance(callback, JobCallback):
+            return None
+        role = maker.role_over_app(callback.app_id)
+        if role is None or not role.covers(Role.OPERATOR):
+            return Forbidden("you need the role operator for this app", field=_APP_ID, value=callback.app_id)
+        app = await self._store.apps.get(callback.app_id)
+        if app is None or app.deleting:
+            return Invalid("there is no app with this id", field=_APP_ID, value=callback.app_id)
+        try:
+            await self._drafts.draft_due(callback, app, maker.name)
+        except Refused as refusal:
+            field = refusal.field or ""
+            place = f"{_DATA}.template" if field == "template" else f"{_DATA}.payload.{field}".removesuffix(".")
+            return Invalid(refusal.reason, field=place, value=refusal.value)
+        return None
 
     def _too_often(self, wanted: Wanted) -> Invalid | None:
         recurrence = wanted.definition.recurrence

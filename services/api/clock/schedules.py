@@ -168,7 +168,7 @@ class SchedulesResource(Resource):
         content = await request.body()
         key, definition = definitions.read(content, self._targets)
         wanted = Wanted(namespace, key, definition, caller_of(request).token_id)
-        await self._limits.check(wanted)
+        await self._limits.check(wanted, caller_of(request))
         used = idempotency_of(request, sameness(request, content))
         if used is None:
             return await self._answer_accepted(await self._make(wanted))
@@ -188,6 +188,8 @@ class SchedulesResource(Resource):
     )  # fmt: skip
     async def preview_schedule(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         key, definition = definitions.read_preview(await request.body(), self._targets)
+        if refusal := await self._limits.judge_job(definition.callback, caller_of(request)):
+            raise refusal
         instants = planned_instants(definition, key, await self._flow.now())
         if not instants:
             raise nothing_ahead(definition)
@@ -216,7 +218,7 @@ class SchedulesResource(Resource):
         namespace = own_namespace(request)
         _, definition = definitions.read(await request.body(), self._targets, key=key)
         wanted = Wanted(namespace, key, definition, caller_of(request).token_id)
-        await self._limits.check(wanted)
+        await self._limits.check(wanted, caller_of(request))
         return await self._answer_accepted(await self._flow.put(wanted))
 
     @_route(

@@ -238,6 +238,18 @@ def check_localized(body: JobBody) -> None:
         raise Invalid("a localized job needs a start: send `startsAt`", field="localized")
 
 
+def check_repeated(body: JobBody) -> None:
+    """Raise `Invalid` for a field that only one job can have, because a schedule starts many."""
+    if read_id(body.id):
+        raise Invalid("leave out the id: each occurrence starts a job of its own", field="id", value=body.id)
+    if body.localized:
+        raise Invalid("a schedule cannot start a localized job: POST it, with its startsAt", field="localized")
+    if body.starts_at:
+        raise Invalid("leave out startsAt: each job starts when its occurrence is due", field="startsAt")
+    if body.expires_at:
+        raise Invalid("give expires_after_seconds beside the payload: it counts from each start", field="expiresAt")
+
+
 def _check_unit(field: str, value: int) -> None:
     """Raise `Invalid` for an instant in a unit other than nanoseconds."""
     for unit, factor in _UNITS.items():

@@ -14,11 +14,12 @@ from msgspec.structs import asdict, replace
 from services.api.http.errors import fresh_id
 from services.api.jobs import job_body
 from services.api.jobs.job_body import AccountJobs, Foreseen, JobBody, read_body
-from shared.accounts.rules.apps import App
+from shared.accounts.rules.apps import App, check_not_deleting
 from shared.audience.rules.audiences import Counted, File, table_name
 from shared.audience.rules.columns import NORMAL_FORMS, Chosen, Header
 from shared.audience.rules.csv_cuts import HEADER_IS_DATA, Slice, Slicer
 from shared.audience.rules.zones import zone_starts
+from shared.clock.rules.callbacks import JobCallback
 from shared.core.errors import Invalid, NotFound, Unavailable
 from shared.core.ids import Idempotency
 from shared.drivers.blobs import Blobs
@@ -191,8 +192,17 @@ class JobDrafts:
         file = await self._files.find(body.csv_path) if body.csv_path else None
         return JobDraft(self._with_mail(self._make_job(app, names, body, created_by, key)), templates, file)
 
+    async def draft_due(self, callback: JobCallback, app: App, made_by: str) -> Job:
+        """The job that a schedule starts now. Raises as `prepare` does."""
+        body = self.read_body(callback.payload.encode())
+        job_body.check_repeated(body)
+        if callback.expires_after_seconds:
+            body = replace(body, expires_at=self._clock.now_ns() + int(callback.expires_after_seconds * 10**9))
+        return (await self.prepare(app, job_body.read_names(callback.template), body, made_by, None)).job
+
     async def confirm(self, job: Job) -> None:
-        """Look once more, now that the job is stored, at what it refers to. Raises `Conflict` where that is gone."""
+        """Look once more, now that the job is stored, at its app and account. Raises `Conflict` where one is gone."""
+        check_not_deleting(await self._store.apps.get(job.app_id), job.app_id)
         if job.credential_id:
             await self._account_jobs.confirm(job)
 

@@ -13,11 +13,13 @@ from litestar import Response
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from carillon.wire.clock import ScheduleName
 from services.api.accounts.apps import AppView, app_view
 from services.api.http import bodies
 from services.api.http.bodies import hide
 from services.api.jobs.job_body import AccountFigures, AccountJobs, JobQueueView, MessageCountsView
 from shared.accounts.rules.apps import App
+from shared.clock.rules.schedules import read_schedule_id
 from shared.core.instants import ns
 from shared.jobs.rules.batches import Receipt, Totals
 from shared.jobs.rules.groups import Group
@@ -129,7 +131,8 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     `unknown` ones, and `skipped` are the `invalid` ones. Lists leave out what callbacks have told since its batches
     were settled.
 
-    `warnings` are only in the answer to POST. They name what is allowed but probably a mistake.
+    `schedule` is the one that started the job, if one did. `warnings` are only in the answer to POST. They name what is
+    allowed but probably a mistake.
     """
 
     id: str
@@ -179,6 +182,7 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     zones: list[ZoneView]
     states: dict[str, int] | UnsetType = UNSET
     credential_id: str | UnsetType = UNSET
+    schedule: ScheduleName | UnsetType = UNSET
     options: dict[str, Any] | UnsetType = UNSET
     messages: MessageCountsView | UnsetType = UNSET
     queue: JobQueueView | UnsetType = UNSET
@@ -261,6 +265,13 @@ def _without_messages(stages: list[StatusEvent] | None) -> list[StatusEvent] | N
     ]
 
 
+def _schedule_of(job: Job) -> ScheduleName | UnsetType:
+    if not job.schedule:
+        return UNSET
+    namespace, key = read_schedule_id(job.schedule)
+    return ScheduleName(namespace=namespace, key=key)
+
+
 def job_view(
     job: Job,
     app: App,
@@ -320,6 +331,7 @@ def job_view(
         zone=job.zone,
         zones=[] if group is None else _zones(group),
         credential_id=job.credential_id or UNSET,
+        schedule=_schedule_of(job),
     )
 
 

@@ -132,7 +132,7 @@ class JobsResource(Resource):
             job, fresh = await self._flow.start(draft.job)
         if not fresh:
             return await self._answer_known(job, group, app)
-        await self._confirm(app, job, group)
+        await self._confirm(job, group)
         view = job_view(job, app, Totals(), group)
         return bodies.answer(replace(view, warnings=list(draft.warnings) or UNSET), HTTPStatus.CREATED)
 
@@ -154,15 +154,12 @@ class JobsResource(Resource):
             return zone_jobs(group)[-1], group
         return None
 
-    async def _confirm(self, app: App, job: Job, group: Group | None) -> None:
+    async def _confirm(self, job: Job, group: Group | None) -> None:
         """Withdraw a new job if its app or account is being deleted, because the deletion may not have seen it."""
         try:
-            check_not_deleting(await self._store.apps.get(app.id), app.id)
             await self._drafts.confirm(job)
         except Conflict as conflict:
-            for job_key in [job.key] if group is None else group.job_keys:
-                if not await self._flow.withdraw(job_key):
-                    await self._flow.stop(job_key, failure=conflict.reason)
+            await self._flow.take_back([job.key] if group is None else group.job_keys, conflict.reason)
             raise
 
     async def _answer_known(self, job: Job, group: Group | None, app: App) -> Response[bytes]:

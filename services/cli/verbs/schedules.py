@@ -8,7 +8,7 @@ import click
 
 from services.cli import complete, options
 from services.cli.exits import Exit, Failure
-from services.cli.names import find_schedule
+from services.cli.names import find_app, find_schedule
 from services.cli.nouns import ApiNoun, FieldColumn
 from services.cli.options import Count, HeaderLine, Instant, JsonText, RawText, SecretWord, Span, join, pairs
 from services.cli.output import Fields, Json, Output, count_things, format_span
@@ -22,6 +22,13 @@ definition_options = join(
     click.option("--http", "url", metavar="URL", help="Call this URL with POST."),
     click.option("--queue", metavar="NAME", help="Publish to this RabbitMQ queue."),
     click.option("--topic", metavar="NAME", help="Write to this Kafka topic."),
+    click.option("--job", type=JsonText(), metavar="JSON|@FILE",
+                 help="Start a job of --app with this body, as in the API: '{\"service\": \"gcm\"}'."),
+    click.option("--template", "templates", multiple=True, metavar="NAME", shell_complete=complete.templates,
+                 help="With --job: name of a template; may be given several times."),
+    click.option("--overlap", type=click.Choice(["skip", "queue", "allow"]),
+                 help="With --job: what to do while the job of an earlier instant is open (default: skip)."),
+    click.option("--expires-after", type=Span(), help="With --job: drop what is not sent by then: 6h."),
     click.option("--payload", type=RawText(), metavar="JSON|@FILE", help="Payload of the message."),
     click.option("--header", "headers", type=HeaderLine(), multiple=True, metavar="'NAME: VALUE'",
                  help="Header of the message; may be given several times."),
@@ -34,29 +41,27 @@ definition_options = join(
 
 
 def schedule_body(
+    session: Session,
     *,
     instants: Sequence[datetime],
     cron: str | None,
     timezone: str | None,
     every: int | None,
-    url: str | None,
-    queue: str | None,
-    topic: str | None,
-    payload: Any,
     headers: Sequence[tuple[str, str]],
     secret: str | None,
     retry_attempts: int | None,
     labels: Sequence[tuple[str, str]],
     body: Any,
     needs_callback: bool = True,
+    **target: Any,
 ) -> dict[str, Any]:
     """The body of a request. Unless it `needs_callback`, a missing callback is replaced by a placeholder."""
     if body is not None and not isinstance(body, dict):
         raise click.UsageError("--body must be a JSON object")
     given = body or {}
-    callback = _callback({"url": url, "queue": queue, "topic": topic}, payload) or given.get("callback")
+    callback = _callback(session, **target) or given.get("callback")
     if needs_callback and not callback:
-        raise click.UsageError("name a target: --http, --queue, --topic, or a callback in --body")
+        raise click.UsageError("name a target: --http, --queue, --topic, --job, or a callback in --body")
     _check_one_kind(instants=instants, cron=cron, every=every, body=given)
     more = {name: value for name, value in (("headers", dict(headers)), ("secret", secret)) if value}
     if more and isinstance(callback, dict):
@@ -73,15 +78,35 @@ def schedule_body(
     return given | {name: value for name, value in chosen.items() if value}
 
 
-def _callback(targets: dict[str, str | None], payload: Any) -> dict[str, Any] | None:
+def _callback(
+    session: Session,
+    *,
+    url: str | None,
+    queue: str | None,
+    topic: str | None,
+    payload: Any,
+    job: Any,
+    templates: Sequence[str],
+    overlap: str | None,
+    expires_after: timedelta | None,
+) -> dict[str, Any] | None:
     """The callback to the one target that is named, if any."""
+    targets = {"url": url, "queue": queue, "topic": topic, "payload": job}
     named = [(field, target) for field, target in targets.items() if target]
     if len(named) > 1:
-        raise click.UsageError("use only one of --http, --queue and --topic")
+        raise click.UsageError("use only one of --http, --queue, --topic and --job")
+    seconds = expires_after and expires_after.total_seconds()
+    of_job = {"template": ",".join(templates), "overlap": overlap, "expires_after_seconds": seconds}
+    more = {name: value for name, value in of_job.items() if value}
+    if more and not job:
+        raise click.UsageError("--template, --overlap and --expires-after go with --job, which is the job's body")
     for field, target in named:
-        kind = {"url": "http", "queue": "rabbitmq", "topic": "kafka"}[field]
-        data = {field: target} | ({} if payload is None and kind == "http" else {"payload": payload})
-        return {"type": kind, "data": data}
+        kind = {"url": "http", "queue": "rabbitmq", "topic": "kafka", "payload": "job"}[field]
+        if kind == "job":
+            more["app_id"] = find_app(session)
+        elif payload is not None or kind != "http":
+            more["payload"] = payload
+        return {"type": kind, "data": {field: target} | more}
     return None
 
 
@@ -145,6 +170,8 @@ def callback_word(callback: Any) -> str:
     if not callback:
         return ""
     data = callback["data"]
+    if callback["type"] == "job":
+        return f"job {data['template']}"
     place = data.get("url") or data.get("queue") or data.get("topic") or data.get("exchange") or ""
     return f"{callback['type']} {place}".rstrip()
 
@@ -156,7 +183,8 @@ def _lateness(milliseconds: int) -> str:
 def _outcome(out: Output, outcome: Json) -> str:
     late = f"{_lateness(outcome['late_ms'])} late"
     words = (out.when(outcome["at"]), outcome["result"], f"try {outcome['attempt']}", late)
-    return "  ".join([*words, outcome["error"]]).rstrip()
+    more = f"job {outcome['job_id']}" if "job_id" in outcome else outcome["error"]
+    return "  ".join([*words, more]).rstrip()
 
 
 schedules = ApiNoun(
@@ -194,17 +222,18 @@ def due(session: Session, within: timedelta, namespace: str) -> None:
 
 @schedules.verb(
     "create",
+    of_app=True,
     changes=True,
     examples=(
         "schedules create report --cron '0 9 * * 1-5' --timezone Europe/Paris --http https://example.com/report",
-        "schedules create reminder-42 --at +90m --queue reminders --payload '{\"id\": 42}'",
+        "schedules create weekly --cron '0 9 * * MON' --app shop --template news --job '{\"service\": \"gcm\"}'",
     ),
 )
 @click.argument("key", metavar="KEY")
 @definition_options
 def create(session: Session, key: str, **given: Any) -> None:
     """Create a schedule. One with the same content stays as it is."""
-    made, is_new = session.api.create("schedules", body={**schedule_body(**given), "key": key})
+    made, is_new = session.api.create("schedules", body={**schedule_body(session, **given), "key": key})
     session.out.confirm(made, _in_place(session, made, "Stored" if is_new else "Unchanged"), id="key")
 
 
@@ -227,11 +256,11 @@ def apply(session: Session, files: Sequence[str]) -> None:
         raise Failure(Exit.REFUSED, f"Refused: {count_things(refused, 'schedule')}. The others are stored.")
 
 
-@schedules.verb("preview")
+@schedules.verb("preview", of_app=True)
 @definition_options
 def preview(session: Session, **given: Any) -> None:
     """Show the next instants of a schedule; nothing is stored."""
-    body = schedule_body(**given, needs_callback=False)
+    body = schedule_body(session, **given, needs_callback=False)
     answer = session.api.post("schedules", "preview", body=body)
 
     def fields() -> Fields:

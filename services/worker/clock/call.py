@@ -1,9 +1,9 @@
-"""The caller: makes one HTTP callback.
+"""Callbacks that a worker does: it makes an HTTP call, or starts a job (`start`).
 
     take ──> schedule ──> judge ──> call ──> settle
 
 The scheduler has extended the occurrence's lease past the call and passed on its token. Taking renews the lease; a
-caller that comes too late, or finds the schedule gone, replaced or paused, does nothing. A call whose answer was lost
+worker that comes too late, or finds the schedule gone, replaced or paused, does nothing. A call whose answer was lost
 is repeated with the same `webhook-id`. Before a suspect is called, the begin of its call is stored; the scheduler makes
 poisonous occurrences dead letters.
 """
@@ -17,9 +17,10 @@ from datetime import timedelta
 
 import structlog
 
+from services.worker.clock.start import JobStarts
 from services.worker.consumer import Stage
 from shared.accounts.removal import Signing
-from shared.clock.rules.callbacks import CallTarget, HttpCallback, Undeliverable
+from shared.clock.rules.callbacks import ByWorker, CallTarget, HttpCallback, Undeliverable
 from shared.clock.rules.occurrences import Occurrence, read_owner
 from shared.clock.rules.schedules import Schedule, Verdict, carillon_headers, verdict_of
 from shared.clock.settlement import Attempt, Settlement
@@ -36,14 +37,15 @@ log = structlog.get_logger(__name__)
 _SETTLING = timedelta(seconds=10)
 
 
-class HttpCaller:
-    """Makes and settles calls for the stage `services.worker.clock.call.FairCalls`."""
+class WorkerCallbacks:
+    """Does and settles callbacks for the stage `FairCalls`."""
 
     def __init__(
         self,
         store: Store,
         time: DatabaseTime,
         outgoing: Outgoing,
+        starts: JobStarts,
         settlement: Settlement,
         *,
         call_timeout: timedelta,
@@ -52,6 +54,7 @@ class HttpCaller:
         self._store = store
         self._time = time
         self._outgoing = outgoing
+        self._starts = starts
         self._settlement = settlement
         self._lease = call_timeout + _SETTLING
         self._signing = signing
@@ -63,14 +66,14 @@ class HttpCaller:
         if occurrence is None:
             return
         schedule = await self._schedule(occurrence)
-        if schedule is None or not isinstance(schedule.definition.callback, HttpCallback):
+        if schedule is None or not isinstance(schedule.definition.callback, ByWorker):
             return
         if not occurrence.is_suspect:
             await self._call_and_settle(occurrence, schedule, schedule.definition.callback)
         else:
             await self._call_suspect(occurrence, schedule, schedule.definition.callback)
 
-    async def _call_suspect(self, occurrence: Occurrence, schedule: Schedule, callback: HttpCallback) -> None:
+    async def _call_suspect(self, occurrence: Occurrence, schedule: Schedule, callback: ByWorker) -> None:
         """Call one suspect at a time, so that a call which ends this process does not count against another
         occurrence."""
         async with self._one_suspect:
@@ -82,9 +85,12 @@ class HttpCaller:
                 await self._store.occurrences.acquit([occurrence])
                 raise
 
-    async def _call_and_settle(self, occurrence: Occurrence, schedule: Schedule, callback: HttpCallback) -> None:
+    async def _call_and_settle(self, occurrence: Occurrence, schedule: Schedule, callback: ByWorker) -> None:
         await fault("call.before_call")
-        attempt = await self._call(occurrence, schedule, callback)
+        if isinstance(callback, HttpCallback):
+            attempt = await self._call(occurrence, schedule, callback)
+        else:
+            attempt = await self._starts.attempt(Attempt(occurrence, schedule, await self._time.now()), callback)
         await fault("call.after_call")
         await self._settlement.settle([attempt])
 
@@ -235,19 +241,19 @@ class Places:
 
 
 class FairCalls(Stage[CallTarget]):
-    """The stage behind `sched.call`: the caller, with a place for each call."""
+    """The stage behind `sched.call`, with a place for each call."""
 
     task = CallTarget
 
-    def __init__(self, caller: HttpCaller, places: Places) -> None:
+    def __init__(self, callbacks: WorkerCallbacks, places: Places) -> None:
         self.in_flight = places.capacity
-        self._caller = caller
+        self._callbacks = callbacks
         self._places = places
 
     async def run(self, task: CallTarget) -> None:
         try:
             async with self._places.place(task.namespace, task.host):
-                await self._caller.run(task)
+                await self._callbacks.run(task)
         except NoRoom:
             CALLS_LET_GO.inc()
             log.info("call waits for the end of its lease", occurrence_id=task.occurrence_id, namespace=task.namespace)

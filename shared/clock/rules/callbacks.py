@@ -1,10 +1,11 @@
-"""Callbacks of a user's schedule, the messages that they send, and the task of an HTTP call.
+"""Callbacks of a user's schedule, the messages that they send, and the task of a callback that a worker does.
 
-A payload is any JSON, stored and sent as the text that came in.
+A payload is any JSON, stored and sent as the text that came in. The payload of a job is the body of `POST` of a job.
 """
 
 import re
 from collections.abc import Callable
+from enum import StrEnum
 from typing import ClassVar
 from urllib.parse import urlsplit
 
@@ -50,7 +51,27 @@ class KafkaCallback(Struct, frozen=True, kw_only=True, tag="kafka"):
     headers: dict[str, str] = {}
 
 
-Callback = RabbitCallback | HttpCallback | KafkaCallback
+class Overlap(StrEnum):
+    """The rule for an occurrence that is due while the job of an earlier one is open."""
+
+    SKIP = "skip"
+    QUEUE = "queue"  # it waits until that job has ended
+    ALLOW = "allow"  # both run
+
+
+class JobCallback(Struct, frozen=True, kw_only=True, tag="job"):
+    """Start a job of an app from these templates. The job expires after `expires_after_seconds`; 0: it does not."""
+
+    payload: str
+    app_id: str
+    template: str
+    overlap: Overlap = Overlap.SKIP
+    expires_after_seconds: float = 0.0
+
+
+Callback = RabbitCallback | HttpCallback | KafkaCallback | JobCallback
+ByWorker = HttpCallback | JobCallback
+"""Callbacks that schedulers hand over to workers."""
 
 
 def _refuse_url(url: str, *, field: str) -> None:
@@ -68,8 +89,9 @@ class Targets(Struct, frozen=True, kw_only=True):
     check_url: Callable[..., None] = _refuse_url
 
 
-def host_of(callback: HttpCallback) -> str:
-    return urlsplit(callback.url).hostname or ""
+def host_of(callback: ByWorker) -> str:
+    """The host that is called; `""` for a job."""
+    return (urlsplit(callback.url).hostname or "") if isinstance(callback, HttpCallback) else ""
 
 
 def check_queue_target(callback: RabbitCallback, targets: Targets, *, field: str) -> None:
@@ -148,7 +170,8 @@ CALL_QUEUE = "sched.call"
 
 
 class CallTarget(Task, frozen=True, tag="call"):
-    """Make the HTTP call of an occurrence, if it still has this token. The occurrence counts the tries.
+    """Make the HTTP call of an occurrence, or start its job, if it still has this token. The occurrence counts the
+    tries.
 
     Its `namespace` and `host` decide its turn. Tasks without these share their turns.
     """

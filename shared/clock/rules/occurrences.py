@@ -27,6 +27,7 @@ import hashlib
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
+from uuid import UUID
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -190,7 +191,7 @@ class OutcomeResult(StrEnum):
 
     FIRED = "fired"  # the target has it
     FAILED = "failed"  # the target refused; it is tried again
-    SKIPPED = "skipped"  # found too late, by the schedule's rule
+    SKIPPED = "skipped"  # found too late, or while a job was open, by the schedule's rule
     DEAD = "dead"  # refused for the last time
 
 
@@ -205,6 +206,15 @@ class Outcome(Struct, frozen=True, kw_only=True):
     attempt: int
     result: OutcomeResult
     error: str = ""
+
+    @property
+    def message_id(self) -> str:
+        return self.id.partition("/")[0]
+
+
+def job_id_of(message_id: str) -> str:
+    """The id of the job that the occurrence with this message id starts."""
+    return str(UUID(hex=message_id))
 
 
 def outcome_id(occurrence: Occurrence, attempt: int) -> str:
@@ -229,21 +239,30 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     death: str
 
 
-def schedule_event(letter: DeadLetter, outcome: Outcome) -> OwnEvent:
+def dead_event(letter: DeadLetter, outcome: Outcome) -> OwnEvent:
+    facts: dict[str, str | int] = {"dead_letter": letter.id, "attempts": letter.attempts}
+    return _event("dead", letter.namespace, letter.key, outcome, f"/dead-letters/{letter.id}", facts)
+
+
+def overlap_event(namespace: str, key: str, outcome: Outcome) -> OwnEvent:
+    """An occurrence was skipped because the job of an earlier one is open."""
+    return _event("skipped", namespace, key, outcome, f"/schedules/{key}", {"reason": outcome.error})
+
+
+def _event(what: str, namespace: str, key: str, outcome: Outcome, path: str, facts: dict[str, str | int]) -> OwnEvent:
+    common = {
+        "schedule": key,
+        "namespace": namespace,
+        "due": format_instant(outcome.due),
+        "at": format_instant(outcome.at),
+    }
     return OwnEvent(
-        id=f"{outcome.id}/dead",
+        id=f"{outcome.id}/{what}",
         topic=SCHEDULES_TOPIC,
-        type="schedule.dead",
-        path=f"/dead-letters/{letter.id}",
-        namespace=letter.namespace,
-        data={
-            "schedule": letter.key,
-            "namespace": letter.namespace,
-            "dead_letter": letter.id,
-            "due": format_instant(letter.due),
-            "attempts": letter.attempts,
-            "at": format_instant(letter.died_at),
-        },
+        type=f"schedule.{what}",
+        path=path,
+        namespace=namespace,
+        data=common | facts,
     )
 
 

@@ -118,7 +118,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
     """A stored schedule. `digest` distinguishes contents. Times are the database's.
 
     At `sweep_at` the sweep looks whether it has ended; `None` for an open-ended series. `made_by` is the id of the
-    token that gave it this content, "" for a person or if unknown.
+    token that gave it this content, "" for a person or if unknown. `last_job_id` is the last job that it started, or
+    was about to start, at `last_job_at`.
     """
 
     id: str
@@ -133,6 +134,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
     sweep_at: datetime | None = None
     finished_at: datetime | None = None
     made_by: str = ""
+    last_job_id: str = ""
+    last_job_at: datetime | None = None
 
     @property
     def is_active(self) -> bool:
@@ -173,9 +176,14 @@ def owners_of(namespace: str) -> str:
     return owner_of(schedule_id(namespace, "") if namespace else "")
 
 
-def read_schedule_owner(owner: str) -> tuple[str, str]:
-    namespace, _, key = read_owner(owner).id.rpartition("/")
+def read_schedule_id(id_: str) -> tuple[str, str]:
+    """The namespace and the key of a schedule."""
+    namespace, _, key = id_.rpartition("/")
     return unquote(namespace), key
+
+
+def read_schedule_owner(owner: str) -> tuple[str, str]:
+    return read_schedule_id(read_owner(owner).id)
 
 
 @lru_cache(maxsize=1_024)

@@ -165,7 +165,14 @@ def gone_record(process: RunningProcess, *, role: str) -> AuditRecord:
 
 
 def job_event(
-    milestone: Milestone, *, job_id: str, job_key: str, app_id: str, group_id: str, totals: Totals | None
+    milestone: Milestone,
+    *,
+    job_id: str,
+    job_key: str,
+    app_id: str,
+    group_id: str,
+    schedule_key: str,
+    totals: Totals | None,
 ) -> OwnEvent | None:
     """The event of a job that has ended or is held; `None` for a milestone of a later release. The reason of a failure
     is left out, because it may name a file, which viewers must not see."""
@@ -176,6 +183,7 @@ def job_event(
         "job": job_id,
         "app": app_id,
         "group": group_id,
+        "schedule": schedule_key,
         "reason": "" if kind == _FAILED else milestone.reason,
         "by": ("caller" if milestone.asked else "carillon") if milestone.act == STOP_ACT else "",
         "at": format_instant(milestone.at),

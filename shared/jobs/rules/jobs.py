@@ -97,6 +97,8 @@ class Job(Struct, frozen=True, kw_only=True):
     failed at the last resumption. `mails` are due. `changed_at` is the database's time of the last move or page of
     planning. `trace` is that of the request (`shared.runtime.tracing`).
 
+    `schedule` is the id of the schedule that started it.
+
     A caller may choose the `id`, and may use it again after its app was deleted. `incarnation` is random and
     distinguishes such jobs: everything derived from a job (batches, tasks, occurrences, markers, message ids) is named
     by its `key`.
@@ -148,6 +150,7 @@ class Job(Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
     round: int = 0
     reopening: bool = False
+    schedule: str = ""
 
     @property
     def key(self) -> str:

@@ -38,6 +38,11 @@ _STEPS = tuple(timedelta(seconds=each) for each in (1, 5, 10, 30, 60, 120, 300, 
 _MOST_STEPS = 24
 _DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MISFIRE = {"fire": "They fire late.", "skip": "They are skipped."}
+_OVERLAP = {
+    "skip": "The occurrence is skipped.",
+    "queue": "The occurrence waits until that job has ended.",
+    "allow": "Another job starts.",
+}
 _NEXT, _FIRST = 20, 8  # instants that the API tells, and that the page shows
 _KEPT_SECONDS = 4.5  # less than a refresh is from the next
 
@@ -98,8 +103,18 @@ def tell_callback(callback: Mapping[str, Any]) -> str:
             return f"A message to the queue {data['queue']}"
         case "rabbitmq":
             return f"A message to the exchange {data.get('exchange')}, routing key “{data.get('routing_key') or ''}”"
+        case "job":
+            return f"A job that sends the template {data['template']}"
         case _:
             return f"A record to the topic {data['topic']}" + (f", key {data['key']}" if data.get("key") else "")
+
+
+def _tell_overlap(schedule: Mapping[str, Any]) -> str:
+    return _OVERLAP.get(schedule["callback"]["data"].get("overlap", "skip" if _starts_jobs(schedule) else ""), "")
+
+
+def _starts_jobs(schedule: Mapping[str, Any]) -> bool:
+    return bool(schedule["callback"]["type"] == "job")
 
 
 def tell_misfire(misfire: str | Mapping[str, Any]) -> str:
@@ -217,6 +232,7 @@ SCHEDULE = ThingPage(
         Cell("Fires at most", "max_occurrences", "number"),
         Cell("Spread over", "window_seconds", "span"),
         Cell("Callback", tell=lambda schedule: tell_callback(schedule["callback"])),
+        Cell("If a job is open", tell=_tell_overlap),
         Cell("If late", tell=lambda schedule: tell_misfire(schedule["misfire"])),
         Cell("Attempts", tell=lambda schedule: tell_retry(schedule["retry"])),
         Cell("Labels", tell=_tell_labels),
@@ -265,6 +281,11 @@ _CALLBACK = Sheet("Callback", (
         )),
         Option("kafka", "Write a record to Kafka", (
             Field("callback.data.topic", "Topic"), Field("callback.data.key", "Key of the record"),
+        )),
+        Option("job", "Start a job, whose body is the payload", (
+            Field("callback.data.app_id", "Id of the app"), Field("callback.data.template", "Template"),
+            Field("callback.data.overlap", "If a job is open", like="skip", says="skip, queue or allow"),
+            Field("callback.data.expires_after_seconds", "Expires after, seconds", WHOLE, like="21600"),
         )),
     )),
     _PAYLOAD,

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from services.api.clock.pages.schedules import in_zone, link_schedule
 from services.api.http.pages.html import UNKNOWN
 from services.api.http.pages.namespaces import ShownApp, read_apps, require_app
 from services.api.http.pages.routes import (
@@ -35,12 +36,14 @@ from services.api.jobs.pages.templates import READ_AT_ONCE, group_by_name, messa
 from shared.core.instants import ns
 from shared.push.rules.records import SERVICES
 
-NOW, AT, LOCALIZED = "now", "at", "localized"
+NOW, AT, LOCALIZED, REPEAT = "now", "at", "localized", "repeat"
 BY_ACCOUNT = "credential"
 FILTER, WANTED = "filter-column", "filter-value"
 BLANK_ROWS = 2
 _OWN = {"named", "key"}
 _DRY_RUN = "dryRun"
+_DATA = "callback.data."
+_PAYLOAD = f"{_DATA}payload."
 _COUNTS = (("audience", "devices", "estimatedDevices"), ("messages", "recipients", "estimatedRecipients"))
 _ACCOUNT_TEXTS = (
     "credential", "recipientColumn", "list", "locale", "defaultRegion", "duplicates", "onUnknown",
@@ -73,20 +76,46 @@ def blank_rows(filters: Filters) -> Filters:
 def read_job(visit: Visit) -> dict[str, Any]:
     """The body of the job. Raises `ApiProblem` for the first field that cannot be read."""
     when = visit.read_field("when") or NOW
+    if when == REPEAT and (visit.read_field("startsAt") or visit.read_field("expiresAt")):
+        field = "startsAt" if visit.read_field("startsAt") else "expiresAt"
+        raise refuse(field, "leave it empty: each job of a schedule starts when it is due, and has no fixed end")
     body = _read_sender(visit) | {
         "name": visit.read_field("name"),
         "filters": _read_columns(visit),
         "csvPath": visit.read_field("csvPath"),
         "context": read_object(visit.form, "context") or EMPTY_OBJECT,
         "metadata": _read_metadata(visit),
-        "startsAt": 0 if when == NOW else _read_ns(visit, "startsAt"),
+        "startsAt": 0 if when in {NOW, REPEAT} else _read_ns(visit, "startsAt"),
         "localized": when == LOCALIZED,
         "pastTimeStrategy": visit.read_field("pastTimeStrategy") if when == LOCALIZED else "",
         "expiresAt": _read_ns(visit, "expiresAt"),
     }
-    if when != NOW and not body["startsAt"]:
+    if when not in {NOW, REPEAT} and not body["startsAt"]:
         raise refuse("startsAt", "type the time of the start")
     return body
+
+
+def read_schedule(visit: Visit) -> dict[str, Any] | None:
+    """The body of the schedule that starts the job again and again; `None` for one job. Raises as `read_job`."""
+    if visit.read_field("when") != REPEAT:
+        return None
+    payload = {name: value for name, value in read_job(visit).items() if value not in ("", 0, {}, EMPTY_OBJECT)}
+    data = {"app_id": visit.read_field("app"), "template": read_names(visit), "payload": payload}
+    return {
+        "key": visit.read_field("scheduleKey"),
+        "cron": visit.read_field("cron"),
+        "timezone": visit.read_field("timezone") or "UTC",
+        "callback": {"type": "job", "data": data | {"overlap": visit.read_field("overlap") or "skip"}},
+    }
+
+
+async def _send_schedule(visit: Visit, path: str, schedule: dict[str, Any]) -> Any:
+    """The answer to the schedule. A problem names the field of this form."""
+    try:
+        return await visit.send("POST", path, body=schedule)
+    except ApiProblem as problem:
+        field = "scheduleKey" if problem.field == "key" else problem.field.removeprefix(_PAYLOAD).removeprefix(_DATA)
+        raise ApiProblem(problem.status, problem.detail, field) from problem
 
 
 def keep_typed(visit: Visit) -> Iterable[tuple[str, str]]:
@@ -151,6 +180,7 @@ def _read_share(visit: Visit) -> float:
 
 
 SHOWN_NAMES, SHOWN_ACCOUNTS = 60, 200
+_SHOWN_DUE = 3
 _PAGE = "show_form"
 
 
@@ -179,6 +209,9 @@ class JobMakingPages(PageSet):
             check_name(visit.form, app["name"] if foreseen["needs_name"] else "")
         except ApiProblem as problem:
             return foreseen | {"key": visit.form.get("key", ""), "problem": problem}
+        if schedule := read_schedule(visit):
+            made = await _send_schedule(visit, "/schedules", schedule)
+            return Moved(link_schedule(visit.caller.namespace, made["key"]), "made")
         query = {"template": read_names(visit)}
         job = await visit.send("POST", "/apps/{}/jobs", app["id"], query=query, body=read_job(visit))
         if job["localized"]:
@@ -229,6 +262,8 @@ class JobMakingPages(PageSet):
     async def _foresee(self, visit: Visit) -> Values:
         query, body = {"template": read_names(visit)}, read_job(visit)
         app_id = visit.read_field("app")
+        schedule = read_schedule(visit)
+        due = None if schedule is None else await _send_schedule(visit, "/schedules/preview", schedule)
         preview = await visit.send("POST", "/apps/{}/jobs/preview", app_id, query=query, body=body)
         reached, messages = count_reached(preview), preview["messages"]
         by_account = "credential" in body
@@ -238,6 +273,8 @@ class JobMakingPages(PageSet):
             samples.append((sample, message_of(each["content"])))
         return {
             "preview": preview,
+            "schedule": schedule,
+            "due": in_zone(due["next"][:_SHOWN_DUE], schedule["timezone"]) if schedule and due else [],
             "reached": UNKNOWN if reached is None else reached,
             # An account's job is warned of nothing but what would stop it.
             "would_fail": not (preview["audience"] or messages) or (by_account and preview["warnings"]),

@@ -2,12 +2,13 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from services.worker.clock.call import HttpCaller
+from services.worker.clock.call import WorkerCallbacks
+from services.worker.clock.start import JobStarts
 from shared.accounts import removal as accounts
 from shared.accounts.removal import Signing
 from shared.clock.rules.callbacks import CallTarget, HttpCallback
@@ -58,8 +59,9 @@ async def call(store: Store, made: Accepted, outgoing: Any) -> None:
     await store.occurrences._occurrences.update_one(
         {"_id": due.id}, {"$set": {"token": token, "visible_at": leased_until}}
     )
-    caller = HttpCaller(
-        store, time, outgoing, Settlement(store, tick=timedelta(seconds=1)), call_timeout=timedelta(seconds=30),
+    caller = WorkerCallbacks(
+        store, time, outgoing, cast(JobStarts, None), Settlement(store, tick=timedelta(seconds=1)),
+        call_timeout=timedelta(seconds=30),
         signing=Signing(store, time.now, deployment_key=KEY),
     )  # fmt: skip
     await caller.run(CallTarget(due.id, token))

@@ -118,7 +118,11 @@ BAD: list[tuple[Any, str | None, str]] = [
     (json.dumps(BODY).encode()[:-1] + b',"retry":{"attempts":1,"attempts":2}}', "retry.attempts", "twice: remove one"),
     (json.dumps(BODY).encode()[:-1] + b',"labels":{"a":"1","a":"2"}}', "labels.a", "twice: remove one"),
     (TWO_URLS, "callback.data.url", "twice: remove one"),
-    (changed(callback={"type": "webhook", "data": {}}), "callback.type", "must be one of rabbitmq, http, kafka, not"),
+    (
+        changed(callback={"type": "webhook", "data": {}}),
+        "callback.type",
+        "must be one of rabbitmq, http, kafka, job, not",
+    ),
     (changed(misfire="drop"), "misfire", "must be one of fire, skip, an object, not 'drop'"),
     (recurring(cron="0 0 30 2 *"), "cron", "never fires"),
     (recurring(cron=" ".join(["0"] * 5) + " " * 300), "cron", ""),

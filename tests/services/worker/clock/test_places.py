@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from services.worker.clock.call import FairCalls, HttpCaller, NoRoom, Places
+from services.worker.clock.call import FairCalls, NoRoom, Places, WorkerCallbacks
 from shared.clock.rules.callbacks import CallTarget
 from shared.core.errors import Unavailable
 from shared.core.tasks import Task
@@ -133,7 +133,7 @@ class Calling:
 
 async def test_a_process_that_stops_gives_back_what_waits() -> None:
     caller = Calling()
-    stage = FairCalls(cast(HttpCaller, caller), Places(at_once=4, per_host=4, waiting=10))
+    stage = FairCalls(cast(WorkerCallbacks, caller), Places(at_once=4, per_host=4, waiting=10))
     tasks = [asyncio.create_task(stage.run(CallTarget(str(n), "t", namespace="a", host="h"))) for n in range(6)]
     await settle()
     assert len(caller.made) == 3

@@ -99,6 +99,40 @@ async def test_a_start_is_read_in_utc_and_by_each_zones_clocks(house: House) -> 
     assert job["startsAt"] == ns(start.replace(tzinfo=UTC))
 
 
+async def test_a_job_is_repeated_by_a_schedule(house: House) -> None:
+    app_id = await house.app_with_template()
+    fields = typed(app_id, when="repeat", scheduleKey="news.weekly", cron="0 9 * * MON", timezone="Europe/Paris")
+    page = show(await send_form(house.admin, "/jobs/new/preview", fields))
+    assert "The schedule news.weekly starts such a job" in page.text and "Mon " in page.text
+    assert "A job now would send to 10 devices" in page.text and "Create the schedule" in page.text
+    made = await send_form(house.admin, "/jobs/new", fields | {"key": page.fields["key"]})
+    assert made.headers["location"].startswith("/ui/schedules/news.weekly?"), made.body
+    stored = (await house.admin.get("/schedules/news.weekly")).json
+    data = stored["callback"]["data"]
+    assert (data["app_id"], data["template"], data["payload"]["context"]) == (app_id, "like", {"user": "Bo"})
+    assert await jobs_of(house, app_id) == []
+    shown = show(await house.admin.get("/ui/schedules/news.weekly"))
+    assert "A job that sends the template like" in shown.text and "The occurrence is skipped." in shown.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"scheduleKey": "no key"}, "scheduleKey"),
+        ({"cron": "9"}, "cron"),
+        ({"timezone": "Mars"}, "timezone"),
+        ({"expiresAt": "2030-01-01T00:00"}, "expiresAt"),
+        ({"filter-column": "none", "filter-value": "x"}, "filters"),
+    ],
+)
+async def test_a_mistake_in_a_repeated_job_is_told_beside_its_field(
+    house: House, changes: dict[str, str], field: str
+) -> None:
+    fields = typed(await house.app_with_template(), when="repeat", scheduleKey="k", cron="@weekly", timezone="UTC")
+    page = show(await send_form(house.admin, "/jobs/new/preview", fields | changes))
+    assert field in page.wrong, (page.wrong, page.text)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
