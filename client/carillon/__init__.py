@@ -56,7 +56,7 @@ _NAMES = {
     ),
     "wire.clock": (
         "BulkResult DeadLetter DueInstant DueInstants ErrorCount FireWithin Fired HttpCallback JobCallback "
-        "KafkaCallback Outcome RabbitCallback Retry ScheduleName WholeDeadLetter"
+        "KafkaCallback MovedSchedules Outcome RabbitCallback Retry ScheduleName WholeDeadLetter"
     ),
 }
 """Each module with its public names, as `__init__.pyi` tells them to type checkers. A name is loaded at its first use:

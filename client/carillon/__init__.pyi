@@ -383,6 +383,9 @@ from carillon.wire.clock import (
     KafkaCallback as KafkaCallback,
 )
 from carillon.wire.clock import (
+    MovedSchedules as MovedSchedules,
+)
+from carillon.wire.clock import (
     Outcome as Outcome,
 )
 from carillon.wire.clock import (

@@ -103,6 +103,9 @@ class Resource(Generic[M]):
     async def _put(self, kind: type[T], *path: str, **how: Unpack[CallOptions]) -> T:
         return (await self._call("PUT", *path, **how)).read(kind, self._floats)
 
+    async def _patch(self, kind: type[T], *path: str, **how: Unpack[CallOptions]) -> T:
+        return (await self._call("PATCH", *path, **how)).read(kind, self._floats)
+
     async def _delete(self, *path: str, query: Query | None = None, reason: str = "") -> None:
         await self._call("DELETE", *path, query=query, reason=reason, done_before=GONE)
 

@@ -195,7 +195,7 @@ def is_final(statuses: Sequence[bytes]) -> bool:
 
 
 # A request that may be done twice may be sent twice (RFC 9110, 9.2.2).
-_IDEMPOTENT = frozenset({"GET", "PUT", "DELETE"})
+_IDEMPOTENT = frozenset({"GET", "PUT", "PATCH", "DELETE"})
 _FAILURES = (
     httpcore.NetworkError,
     httpcore.ProtocolError,

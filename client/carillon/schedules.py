@@ -3,7 +3,7 @@ attempt.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from http import HTTPStatus
 from itertools import count
@@ -34,6 +34,7 @@ from carillon.wire.clock import (
     JobStartBody,
     KafkaBody,
     KafkaCallback,
+    MovedSchedules,
     Outcome,
     RabbitBody,
     RabbitCallback,
@@ -90,7 +91,8 @@ def job_callback(
 
 class Schedule(Request[datetime], frozen=True, kw_only=True):
     """A schedule to be made: exactly one of `instants` (up to 10,000), `cron` (five fields, in the IANA zone
-    `timezone`, by default UTC) and `every_seconds`.
+    `timezone`, by default UTC), `every_seconds`, and an `anchor` with up to 1,000 `offsets` from it (`-90m` or a
+    `timedelta`).
 
     `starts_at`, `ends_at` and `max_occurrences` bound a recurrence. `window_seconds` delays all instants of the key by
     the same time below it. `misfire` says what becomes of what is found late: fire, skip, or fire within some seconds.
@@ -102,10 +104,12 @@ class Schedule(Request[datetime], frozen=True, kw_only=True):
 
     key: str = ""
     instants: Sequence[datetime] = field(default=(), name="schedules")
+    offsets: Sequence[str | timedelta] = ()  # type: ignore[assignment]  # texts, once it is made
     callback: Callback
 
     def __post_init__(self) -> None:
         _convert_instants(self)
+        force_setattr(self, "offsets", tuple(_offset_text(each) for each in self.offsets))
 
     def encoded(self) -> bytes:
         """The body of a request. Raises `TypeError` or `ValueError` where the payload has something that is not
@@ -133,10 +137,14 @@ class StoredSchedule(wire.StoredSchedule[datetime, Any], frozen=True, kw_only=Tr
             force_setattr(self, "state", ScheduleState(self.state))
 
 
+def _offset_text(offset: str | timedelta) -> str:
+    return offset if isinstance(offset, str) else f"{int(offset.total_seconds())}s"
+
+
 def _convert_instants(schedule: Schedule | StoredSchedule) -> None:
     instants = (in_utc(instant, f"instants[{index}]") for index, instant in enumerate(schedule.instants))
     force_setattr(schedule, "instants", tuple(instants))
-    for bound in ("starts_at", "ends_at"):
+    for bound in ("starts_at", "ends_at", "anchor"):
         if (instant := getattr(schedule, bound)) is not None:
             force_setattr(schedule, bound, in_utc(instant, bound))
 
@@ -291,6 +299,39 @@ class Schedules(Resource[M]):
         """
         query = query_of(namespace=namespace)
         await self._delete("schedules", key, "occurrences", written(instant, "instant"), query=query, reason=reason)
+
+    @call
+    async def move(self, key: str, anchor: datetime, *, namespace: str = "", reason: str = "") -> StoredSchedule:
+        """Move the anchor, and with it all that has not fired.
+
+        Raises:
+            NotFound: there is no such schedule.
+            Conflict: it has finished.
+            Invalid: it has no anchor.
+            ValueError: the anchor has no time zone.
+        """
+        content = encode({"anchor": written(anchor, "anchor")})
+        query = query_of(namespace=namespace)
+        return await self._patch(StoredSchedule, "schedules", key, query=query, content=content, reason=reason)
+
+    @call
+    async def move_all(
+        self,
+        labels: Mapping[str, str],
+        by: str | timedelta,
+        *,
+        namespace: str = "",
+        idempotency_key: str = "",
+        reason: str = "",
+    ) -> MovedSchedules:
+        """Move the anchors of all schedules that have all these labels, by `+1d`, `-90m` or a `timedelta`. A repeated
+        `idempotency_key` moves none twice."""
+        content = encode({"labels": [f"{name}:{value}" for name, value in labels.items()], "by": _offset_text(by)})
+        query = query_of(namespace=namespace)
+        return await self._post(
+            MovedSchedules, "schedules", "move",
+            query=query, content=content, idempotency_key=idempotency_key, reason=reason,
+        )  # fmt: skip
 
     @call
     async def pause(self, key: str, *, namespace: str = "", reason: str = "") -> StoredSchedule:

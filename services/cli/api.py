@@ -91,6 +91,9 @@ class Api:
         """The answer to a PUT; `once` as for a POST."""
         return self._send("PUT", path, query, body, once=once)
 
+    def patch(self, *path: str, body: Any, **query: Any) -> Any:
+        return self._send("PATCH", path, query, body)
+
     def delete(self, *path: str, **query: Any) -> None:
         self._send("DELETE", path, query, done_before=GONE)
 

@@ -1,6 +1,6 @@
 """Firing turns occurrences whose moment has come into their callbacks, or into Carillon's own work.
 
-    still claimed? ──> schedules ──> judge ──> fire · skip · hold · wait · void ──> settle
+    still claimed? ──> schedules ──> judge ──> fire · skip · hold · move · wait · void ──> settle
 
 Right before a group fires, one query finds which of it are still claimed under this process's tokens, and one reads
 their schedules. The answers hold only while the leases are trusted: a slow store answers late, and another scheduler
@@ -101,6 +101,9 @@ class Fire:
             ]
         )
         await self._hold_back(judged[Verdict.HOLD])
+        await self._settlement.follow_anchors(
+            [(occurrence, schedule) for occurrence, schedule in judged[Verdict.MOVE] if schedule is not None]
+        )
         skipped = [
             self._skip(occurrence, schedule, now)
             for occurrence, schedule in judged[Verdict.SKIP]
@@ -108,7 +111,7 @@ class Fire:
         ]
         firing = [(occurrence, schedule) for occurrence, schedule in judged[Verdict.FIRE] if schedule is not None]
         moved = await self._attempt_and_settle(firing, skipped, trusted_until)
-        return any(occurrence.due <= now + self._tick for occurrence in moved)
+        return bool(judged[Verdict.MOVE]) or any(occurrence.due <= now + self._tick for occurrence in moved)
 
     def _skip(self, occurrence: Occurrence, schedule: Schedule, now: datetime) -> Attempt:
         passed_over = missed_until(schedule.definition.misfire, now, misfire_after=self._misfire_after)

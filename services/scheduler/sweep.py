@@ -55,7 +55,7 @@ class Sweep:
 
     async def _finish_some(self, past: Mapping[str, Ending], before: datetime, now: datetime) -> int:
         active = [id for id, ending in past.items() if is_active(ending.state)]
-        busy = await self._store.occurrences.with_any([owner_of(id) for id in active])
+        busy = await self._store.occurrences.with_unparked([owner_of(id) for id in active])
         ended = [id for id in active if owner_of(id) not in busy]
         await self._store.schedules.finish(ended, before=before, at=now)
         others = past.keys() - set(ended)

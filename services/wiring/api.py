@@ -214,7 +214,7 @@ def _clock(rooms: Rooms, drafts: JobDrafts) -> Sequence[Resource]:
         check_url=servers.check_callback_url,
     )
     return (
-        SchedulesResource(store, schedules, targets, limits),
+        SchedulesResource(store, schedules, rooms.clock.anchors, targets, limits),
         BulkResource(store, schedules, targets, limits),
         DeadLettersResource(store, schedules),
     )

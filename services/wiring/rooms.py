@@ -17,6 +17,7 @@ from shared.bus.rules.health import Care
 from shared.bus.standing import BusPressure, QueueStandings
 from shared.bus.topics import TopicFlow, read_log_ends
 from shared.bus.waking import Waker
+from shared.clock.anchors import AnchorFlow
 from shared.clock.revocations import RevocationFlow
 from shared.clock.schedules import ScheduleFlow
 from shared.clock.settlement import Settlement
@@ -162,6 +163,10 @@ class ClockRoom(Room):
     @cached_property
     def schedules(self) -> ScheduleFlow:
         return ScheduleFlow(self.store, self.servers.time)
+
+    @cached_property
+    def anchors(self) -> AnchorFlow:
+        return AnchorFlow(self.store, self.servers.time)
 
     @cached_property
     def settlement(self) -> Settlement:

@@ -65,6 +65,9 @@ def periodic_work(rooms: Rooms) -> list[Work]:
         """Continue revocations of dead processes, and pause schedules that requests in flight stored after one."""
         return Swept(discarded=await rooms.accounts.revocations.complete_all())
 
+    async def align_anchors() -> Swept:
+        return Swept(claimed=await rooms.clock.anchors.align_all())
+
     async def forget_sessions() -> Swept:
         return Swept(discarded=await store.sessions.remove_over(await time.now()))
 
@@ -83,6 +86,7 @@ def periodic_work(rooms: Rooms) -> list[Work]:
         ("upkeep of chunks", ChunkUpkeep(store).run_once, bus_upkeep.INTERVAL_SECONDS),
         ("limits of backlogs", BacklogUpkeep(store, time, bus.backlog_limits).run_once, bus_upkeep.INTERVAL_SECONDS),
         ("retention of the bus", BusRetention(store, time, settings.bus).run_once, seldom),
+        ("moved anchors", align_anchors, sweeps),
         ("sweep", Sweep(store, time).run_once, sweeps),
         ("retention", Retention(store, time, chosen).run_once, seldom),
         ("retention of the console", retention_of_console.run_once, seldom),

@@ -18,7 +18,8 @@ from datetime import datetime
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from shared.clock.rules.occurrences import DeadLetter, Occurrence, OccurrenceKind, once, outcome_id
+from shared.clock.anchors import AnchorFlow, stays_in_place
+from shared.clock.rules.occurrences import PARKED, DeadLetter, Occurrence, OccurrenceKind, once, outcome_id
 from shared.clock.rules.recurrence import Cron, Every
 from shared.clock.rules.schedules import (
     COMMITTED_WITHIN,
@@ -112,10 +113,10 @@ def draft_one(wanted: Wanted, now: datetime, generation: str) -> ScheduleDraft:
         sweep_at=last_due(wanted.definition, wanted.key),
         made_by=wanted.made_by,
     )
-    ahead = occurrences(schedule)
-    if not ahead:
+    drafted = occurrences(schedule)
+    if all(occurrence.visible_at == PARKED for occurrence in drafted):
         raise nothing_ahead(wanted.definition)
-    return ScheduleDraft(schedule, [replace(occurrence, trace=wanted.trace) for occurrence in ahead])
+    return ScheduleDraft(schedule, [replace(occurrence, trace=wanted.trace) for occurrence in drafted])
 
 
 def keep_identity_of(existing: Schedule, fresh: Schedule) -> Schedule:
@@ -150,7 +151,7 @@ def nothing_ahead(definition: Definition) -> Invalid:
 def _field(definition: Definition) -> str:
     match definition.recurrence:
         case None:
-            return "schedules"
+            return "anchor" if definition.anchor else "schedules"
         case Cron(ends_at=ends_at) | Every(ends_at=ends_at) if ends_at is not None:
             return "ends_at"
         case Cron():
@@ -166,7 +167,7 @@ def skipped_of(schedule: Schedule) -> tuple[datetime, ...]:
 def revive(schedule: Schedule, letter: DeadLetter, now: datetime) -> Occurrence:
     """An occurrence for the instant of a dead letter, due now."""
     again = once(schedule.owner, schedule.generation, letter.due, accepted_at=now, kind=OccurrenceKind.ASKED)
-    return replace(again, fires_at=now, visible_at=now, size=schedule.size)
+    return replace(again, id=letter.id, fires_at=now, visible_at=now, size=schedule.size)
 
 
 def fresh_generation() -> str:
@@ -189,6 +190,7 @@ class ScheduleFlow:
     def __init__(self, store: Store, time: DatabaseTime) -> None:
         self._store = store
         self._time = time
+        self._anchors = AnchorFlow(store, time)
         self._keys_are_free = True
 
     async def now(self) -> datetime:
@@ -226,7 +228,12 @@ class ScheduleFlow:
             if existing is not None and has_content(existing, wanted.definition):
                 if wanted.made_by != existing.made_by:
                     await self._store.schedules.adopt(existing, wanted.made_by)
+                await self._anchors.align(existing)
                 return answer_unchanged(existing)
+            if existing is not None and stays_in_place(existing, wanted.definition):
+                if amended := await self._anchors.amend(existing, wanted.definition, made_by=wanted.made_by):
+                    return Accepted(amended, changed=True)
+                continue
             draft = draft_one(wanted, await self._time.now(), fresh_generation())
             if existing is None:
                 if not await self._commit([draft]):
@@ -269,10 +276,10 @@ class ScheduleFlow:
             return False
         if schedule.definition.recurrence is not None:
             raise Conflict("an instant of a recurrence cannot be taken out: pause it, or replace it", field="timestamp")
-        delayed = instant + spread(schedule.definition, schedule.key)
-        due = delayed if instant in schedule.definition.instants else instant
-        pending = once(schedule.owner, schedule.generation, due, accepted_at=schedule.accepted_at)
-        return await self._store.occurrences.remove(pending.id)
+        delay = spread(schedule.definition, schedule.key)
+        due = instant + delay if instant in schedule.definition.instants else instant
+        pending = [each for each in occurrences(schedule) if each.due == due]
+        return bool(pending) and await self._store.occurrences.remove(pending[0].id)
 
     async def fire(self, id: str, *, at: datetime | None = None, generation: str = "") -> Occurrence | None:
         """Call the callback once, now; `None` if there is no such schedule.

@@ -34,7 +34,7 @@ from shared.clock.rules.occurrences import (
     overlap_event,
     retry_entry,
 )
-from shared.clock.rules.schedules import Schedule, next_occurrence
+from shared.clock.rules.schedules import Schedule, next_occurrence, offset_due
 from shared.clock.store_occurrences import Retry, fresh_token
 from shared.core.errors import CarillonError, Unavailable
 from shared.runtime.faults import fault
@@ -181,6 +181,11 @@ class Settlement:
         # Another request may have resumed a schedule after the read and before its occurrence was held back.
         await let_go_if_active(self._store, schedule_ids)
 
+    async def follow_anchors(self, claimed: Sequence[tuple[Occurrence, Schedule]]) -> None:
+        """Move claimed occurrences to where their schedules' anchors are now, and let them go."""
+        dues = [(each, offset_due(schedule.definition, schedule.key, each.offset_ms)) for each, schedule in claimed]
+        await self._store.occurrences.move_claimed([(each, due) for each, due in dues if due is not None])
+
     def _outcome(self, attempt: Attempt) -> Outcome:
         occurrence = attempt.occurrence
         late = lateness(occurrence.due, occurrence.accepted_at, attempt.at, self._tick)
@@ -310,11 +315,14 @@ class Retention:
         """Remove some finished schedules; returns how many were looked at. A schedule stays while it has occurrences:
         it was fired by hand, or a dead letter is tried again."""
         finished = await self._store.schedules.find_finished(before=before, limit=_STEP)
-        busy = await self._store.occurrences.with_any([schedule.owner for schedule in finished])
+        busy = await self._store.occurrences.with_unparked([schedule.owner for schedule in finished])
         kept = [schedule for schedule in finished if schedule.owner in busy]
         await self._store.schedules.keep_finished([schedule.id for schedule in kept], at=now)
         # Occurrences without a schedule keep it for one round, not until they are due.
         await self._store.occurrences.remove_void({schedule.owner: schedule.generation for schedule in kept}, now=now)
         ended = [schedule.id for schedule in finished if schedule.owner not in busy]
         await self._store.schedules.forget_finished(ended, before=before)
+        for schedule in finished:
+            if schedule.definition.anchor is not None and schedule.owner not in busy:
+                await self._store.occurrences.remove_of(schedule.owner, generation=schedule.generation)  # parked
         return len(finished)

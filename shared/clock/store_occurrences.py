@@ -10,19 +10,20 @@ take back the count of its own `begin`.
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from msgspec import Struct
 from pymongo import ASCENDING, DeleteMany, UpdateMany
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.clock.rules.occurrences import HELD_BACK, Occurrence, OccurrenceKind
+from shared.clock.rules.occurrences import HELD_BACK, PARKED, Occurrence, OccurrenceKind
 from shared.clock.rules.schedules import COMMITTED_WITHIN
 from shared.drivers.mongo.documents import Aggregate, Codec, Document, insert_new
 from shared.runtime.tracing import current_trace
 
 _KINDS = frozenset(kind.value for kind in OccurrenceKind)
 _codec = Codec(Occurrence)
-_OPTIONAL = ("token", "attempts", "begun", "trace")  # absent rather than empty: two indexes are sparse
+_OPTIONAL = ("token", "attempts", "begun", "trace", "offset_ms")  # absent rather than empty: two indexes are sparse
 _RETRIES_COUNTED = 10_000
 _RETRIES_OF_OWNER = 1_000
 _SOME = 64
@@ -141,6 +142,25 @@ class Occurrences(Aggregate):
             ]
         )
 
+    async def find_offsets(self, owner: str, generation: str) -> list[Occurrence]:
+        query = {"owner": owner, "generation": generation, "kind": OccurrenceKind.OFFSET.value}
+        return [_value(document) async for document in self._occurrences.find(query)]
+
+    async def align(self, moves: Sequence[tuple[Occurrence, datetime]], now: datetime) -> None:
+        """Move occurrences to these instants, unless they are claimed: the process that holds one moves it, or is
+        firing it. A parked one stays parked if it is still past."""
+        updates = []
+        for occurrence, due in moves:
+            parked = {"$cond": [{"$eq": ["$visible_at", PARKED]}, PARKED, due]} if due <= now else due
+            updates.append(_move_to({"_id": occurrence.id, "token": {"$exists": False}}, due, parked))
+        await self._write(updates)
+
+    async def move_claimed(self, moves: Sequence[tuple[Occurrence, datetime]]) -> None:
+        """Move claimed occurrences to these instants, and let them go."""
+        await self._write(
+            [_move_to({"_id": occurrence.id, "token": occurrence.token}, due, due) for occurrence, due in moves]
+        )
+
     async def retry(self, retries: Sequence[Retry]) -> None:
         """Make claimed occurrences visible again, each at its moment, unless they are held back."""
         alike: dict[tuple[datetime, int, bool], list[Occurrence]] = {}
@@ -197,7 +217,7 @@ class Occurrences(Aggregate):
     async def hold(self, owner: str, generation: str) -> None:
         """Hold back an owner's occurrences of a generation, except those fired by hand."""
         query = {"owner": owner, "generation": generation, "kind": {"$ne": OccurrenceKind.ASKED.value}}
-        await self._occurrences.update_many(query, {"$set": {"visible_at": HELD_BACK}})
+        await self._occurrences.update_many(_not_parked(query), {"$set": {"visible_at": HELD_BACK}})
 
     async def hold_these(self, claimed: Sequence[Occurrence]) -> None:
         """Hold back claimed occurrences of a paused owner."""
@@ -280,6 +300,12 @@ class Occurrences(Aggregate):
     async def with_any(self, owners: Sequence[str]) -> set[str]:
         return set(await self._occurrences.distinct("owner", {"owner": {"$in": list(owners)}}))
 
+    async def with_unparked(self, owners: Sequence[str]) -> set[str]:
+        """Those of the owners that have occurrences which are not parked."""
+        there = list(await self.with_any(owners))  # few, and this query alone is answered by an index
+        query = _not_parked({"owner": {"$in": there}})
+        return set(await self._occurrences.distinct("owner", query)) if there else set()
+
     async def remove(self, id: str) -> bool:
         return (await self._occurrences.delete_one({"_id": id})).deleted_count == 1
 
@@ -335,6 +361,16 @@ def _query(visible: Visible) -> Document:
 def _begins(group: str) -> Document:
     """The query for owners that begin with `group`, which ends in a slash."""
     return {"$gte": group, "$lt": group[:-1] + _BEHIND_SLASH}
+
+
+def _not_parked(query: Document) -> Document:
+    return query | {"visible_at": {"$ne": PARKED}}
+
+
+def _move_to(query: Document, due: datetime, visible_at: Any) -> UpdateMany:
+    visible_at = {"$cond": [{"$eq": ["$visible_at", HELD_BACK]}, HELD_BACK, visible_at]}
+    fields = {"due": due, "fires_at": due, "visible_at": visible_at, "claims": 0}
+    return UpdateMany(query, [{"$set": fields}, {"$unset": "token"}])
 
 
 def _not_held_back(query: Document) -> Document:

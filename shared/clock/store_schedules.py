@@ -33,7 +33,8 @@ _ENDING = {"state": 1, "generation": 1}
 _BATCH = 64  # a payload of 256 KiB takes up to 512 as a text in JSON, and 10,000 instants take 140
 _FIELDS = frozenset(Schedule.__struct_fields__)
 _OPTIONAL = ("sweep_at", "finished_at")  # absent rather than null: their indexes are sparse
-_LAST_JOB = ("last_job_id", "last_job_at")  # absent at first; a replacement keeps them
+_LAST = ("last_job_id", "last_job_at", "last_move")  # absent at first; a replacement keeps them
+_ALIGNING = "aligning"  # its occurrences are about to follow its anchor
 _LABELS, _LABELLED_KEY = "labels", "labelled_key"
 
 
@@ -50,6 +51,7 @@ class Schedules(Aggregate):
         await self._schedules.create_index([("namespace", ASCENDING), ("state", ASCENDING), ("key", ASCENDING)])
         await self._schedules.create_index([("sweep_at", ASCENDING)], sparse=True)
         await self._schedules.create_index([("finished_at", ASCENDING)], sparse=True)
+        await self._schedules.create_index([(_ALIGNING, ASCENDING)], sparse=True)
         await self._schedules.create_index([(_LABELS, ASCENDING), (_LABELLED_KEY, ASCENDING)], sparse=True)
 
     async def add(self, schedules: Sequence[Schedule]) -> set[str]:
@@ -111,16 +113,35 @@ class Schedules(Aggregate):
         return await self._schedules.count_documents(query)
 
     async def replace(self, schedule: Schedule, *, generation: str) -> bool:
-        change = _document(schedule)
-        del change["_id"], change["created_at"], change["state"]
+        return await self._change(schedule, {"generation": generation}, {})
+
+    async def amend(self, schedule: Schedule, *, digest: str) -> bool:
+        """Put the content in place of the one with this digest, and record that its occurrences are to be aligned."""
+        query = {"generation": schedule.generation, "digest": digest, "state": {"$in": sorted(PENDING)}}
+        moved = {"last_move": schedule.last_move} if schedule.last_move else {}
+        return await self._change(schedule, query, {_ALIGNING: True} | moved)
+
+    async def find_aligning(self, *, limit: int) -> list[Schedule]:
+        found = self._schedules.find({_ALIGNING: True}, _WITHOUT_INSTANTS, batch_size=limit)
+        return [_value(document) async for document in found.limit(limit)]
+
+    async def end_aligning(self, schedule: Schedule) -> None:
+        query = {"_id": schedule.id, "digest": schedule.digest}
+        await self._schedules.update_one(query, {"$unset": {_ALIGNING: ""}})
+
+    async def _change(self, schedule: Schedule, query: Document, more: Document) -> bool:
+        kept = {"_id", "created_at", "state", *_LAST}
+        change = {name: value for name, value in _document(schedule).items() if name not in kept} | more
         state = {"$cond": [{"$eq": ["$state", ScheduleState.PAUSED.value]}, "$state", ScheduleState.ACTIVE.value]}
         literal = {field: {"$literal": value} for field, value in change.items()}
         unset = [field for field in (*_OPTIONAL, _LABELS, _LABELLED_KEY) if field not in change]
         result = await self._schedules.update_one(
-            {"_id": schedule.id, "generation": generation},
+            {"_id": schedule.id} | query,
             [{"$set": literal | {"state": state}}, {"$unset": unset}],
         )
-        return result.matched_count == 1 or bool(await self._find_own({schedule.id: schedule.generation}))
+        if result.matched_count == 1 or "digest" in query:
+            return result.matched_count == 1
+        return bool(await self._find_own({schedule.id: schedule.generation}))
 
     async def move(self, id: str, *, to: ScheduleState) -> Schedule | None:
         """Give the schedule this state; `None` if its present state does not allow that. A schedule that has the state
@@ -131,10 +152,12 @@ class Schedules(Aggregate):
         )
         return _maybe(found)
 
-    async def note_job(self, schedule: Schedule, job_id: str, at: datetime) -> bool:
-        """Record that the schedule is about to start this job; `False` if it has started another one since it was read,
-        or was replaced."""
-        query = {"_id": schedule.id, "generation": schedule.generation, "last_job_id": schedule.last_job_id or None}
+    async def note_job(self, schedule: Schedule, job_id: str, at: datetime, *, alone: bool) -> bool:
+        """Record that the schedule is about to start this job; `False` if it was replaced, or if jobs start `alone` and
+        it has started another one since it was read."""
+        query: Document = {"_id": schedule.id, "generation": schedule.generation}
+        if alone:
+            query["last_job_id"] = {"$in": [schedule.last_job_id or None, job_id]}
         change = {"$set": {"last_job_id": job_id, "last_job_at": at}}
         return (await self._schedules.update_one(query, change)).matched_count == 1
 
@@ -244,7 +267,7 @@ def _may_become(to: ScheduleState) -> Document:
 def _document(schedule: Schedule) -> Document:
     definition = msgspec.structs.replace(schedule.definition, instants=())
     fields = {name: getattr(schedule, name) for name in schedule.__struct_fields__}
-    for name in (*_OPTIONAL, *_LAST_JOB):
+    for name in (*_OPTIONAL, *_LAST):
         if not fields[name]:
             del fields[name]
     return {

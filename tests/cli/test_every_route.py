@@ -106,6 +106,8 @@ COMMANDS: list[tuple[str, ...]] = [
     ("schedules", "apply", "schedules.json"),
     ("schedules", "preview", "--every", "3600"),
     ("schedules", "fire", ID),
+    ("schedules", "move", ID, "--anchor", AT),
+    ("schedules", "move", "--label", "day=1", "--by", "+1d"),
     ("schedules", "pause", ID),
     ("schedules", "resume", ID),
     ("schedules", "cancel", ID, AT, "--yes"),

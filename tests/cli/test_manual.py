@@ -44,7 +44,7 @@ def test_all_that_was_asked_for_is_there() -> None:
         "groups": "list show create preview watch pause resume stop batches samples",
         "apps": "list show create edit devices delete",
         "templates": "list show create edit delete render diff",
-        "schedules": "list due show create apply preview fire pause resume cancel delete",
+        "schedules": "list due show create apply preview move fire pause resume cancel delete",
         "deliveries": "list show",
         "dead-letters": "list show errors retry discard",
         "bulk": "list show start watch cancel",

@@ -302,6 +302,21 @@ async def test_a_schedule_starts_jobs(cli: Program, house: House, document: Docu
     assert "callback.data.template" in refused.err
 
 
+async def test_schedules_move_with_their_anchor(cli: Program, house: House, document: Document) -> None:
+    key = f"cli-{uuid.uuid4().hex[:8]}"
+    around = ("--anchor", "2031-03-01T18:00Z", "--offset", "-90m", "--offset", "+3h", "--label", f"day={key}")
+    made = (await cli.done("schedules", "create", key, *around, "--http", "http://example.com/", "--json")).json
+    assert (made["anchor"], made["offsets"]) == ("2031-03-01T18:00:00Z", ["-90m", "+3h"])
+    moved = (await cli.done("schedules", "move", key, "--anchor", "2031-03-02T18:00Z", "--json")).json
+    document.check("patch", "/schedules/{key}", moved)
+    assert moved["next"] == ["2031-03-02T16:30:00Z", "2031-03-02T21:00:00Z"]
+    by_label = await cli.done("schedules", "move", "--label", f"day={key}", "--by", "+1d")
+    assert by_label.out == "Moved 1 schedule.\n"
+    assert "2 offsets from 2031-03-03T18:00:00Z" in (await cli.done("schedules", "show", key)).out
+    assert (await cli.run("schedules", "move", key, "--by", "+1d")).code == 2
+    assert (await cli.run("schedules", "create", key, *around, "--every", "60")).code == 2
+
+
 async def test_a_schedule_has_headers_a_secret_and_attempts_of_its_own(cli: Program, house: House) -> None:
     key, secret = f"cli-{uuid.uuid4().hex[:8]}", "whsec_" + "QUJD" * 10
     given = ("--every", "3600", "--http", "http://example.com/hook", "--retry-attempts", "3", "--secret", "@-")

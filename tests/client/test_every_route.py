@@ -70,8 +70,10 @@ CALLBACK = RabbitCallback(queue="q", payload={"id": "42"})
 SCHEDULE = Schedule(key="k", every_seconds=60, callback=CALLBACK)
 ARGUMENTS: dict[str, Any] = {
     "act": "job.stop",
+    "anchor": datetime(2030, 1, 1, tzinfo=UTC),
     "bundle_id": "com.example.game",
     "counts": False,
+    "by": "+1d",
     "change": CredentialChange(rate=5.0),
     "credential": Credential(name="sms", kind="twilio", secret={"token": "hush"}, test_recipient="+34600000000"),
     "description": "What is ordered.",

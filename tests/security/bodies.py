@@ -138,6 +138,8 @@ VALID: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "SingleBody": single,
     "SingleBody[]": lambda ids: [single(ids), single(ids)],
     "ScheduleBody": schedule,
+    "AnchorBody": lambda _: {"anchor": FAR},
+    "MoveBody": lambda _: {"labels": ["about:nothing"], "by": "+1d"},
     "ScheduleBody[]": lambda ids: [keyed(ids), keyed(ids)],
     "TrialBody": lambda ids: {"name": "like", "context": {"who": ids["mark"]}},
     "RotationBody": lambda _: {"overlapSeconds": 3_600},

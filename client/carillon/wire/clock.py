@@ -106,10 +106,13 @@ class Retry(Struct, frozen=True, kw_only=True):
 
 
 class Timing(Struct, Generic[At], frozen=True, kw_only=True, omit_defaults=True):
-    """A key, and exactly one of `schedules` (instants, up to 10,000), `cron` (five fields) and `every` (seconds)."""
+    """A key, and exactly one of `schedules` (instants, up to 10,000), `cron` (five fields), `every` (seconds), and
+    `anchor` with `offsets` (up to 1,000, such as `-90m`, `+1h30m` and `0s`)."""
 
     key: str | None = None
     instants: Sequence[At] | None = field(default=None, name="schedules")
+    anchor: At | None = None
+    offsets: Sequence[str] | None = None
     cron: str | None = None
     timezone: str | None = None
     every_seconds: int | None = field(default=None, name="every")
@@ -128,7 +131,9 @@ class Request(Timing[At], Generic[At], frozen=True, kw_only=True):
 
 
 class ScheduleBody(Request[At], Generic[At, Payload], frozen=True, kw_only=True):
-    """A schedule: exactly one of `schedules` (timestamps), `cron` and `every` (seconds).
+    """A schedule: exactly one of `schedules` (timestamps), `cron`, `every` (seconds) and `anchor`, with its `offsets`.
+
+    Another `anchor` moves all instants that have not fired, and fires none a second time.
 
     `starts_at` and `ends_at` bound a recurrence; `every` counts from `starts_at` or, without it, from the start of
     1970, so that its instants do not depend on when it was asked for. Unless `misfire` says otherwise, what comes late
@@ -186,6 +191,26 @@ class StoredSchedule(Timing[At], Generic[At, Payload], frozen=True, kw_only=True
         return self.body.data
 
 
+class AnchorBody(Struct, Generic[At], frozen=True):
+    """The new anchor of a schedule."""
+
+    anchor: At
+
+
+class MoveBody(Struct, frozen=True, kw_only=True):
+    """A move of all schedules that have all these labels, such as `day:2026-12-01`, by an offset such as `+1d`."""
+
+    labels: Sequence[str]
+    by: str
+
+
+class MovedSchedules(Struct, frozen=True):
+    """How many schedules have `moved`. Those without an anchor, and finished ones, are `unmoved`."""
+
+    moved: int
+    unmoved: int
+
+
 class SchedulePreview(Struct, Generic[At], frozen=True):
     """The next instants of a schedule that is not made."""
 
@@ -221,7 +246,7 @@ class ScheduleName(Struct, frozen=True, kw_only=True):
 
 class DueInstant(Struct, Generic[At], frozen=True, kw_only=True):
     """An instant of the schedule with this key. It fires at `at`: at `due`, or when it is tried again. `attempts` were
-    refused. `kind` is `once`, `series` (of a recurrence) or `asked` (fired by hand)."""
+    refused. `kind` is `once`, `series` (of a recurrence), `offset` (from an anchor) or `asked` (fired by hand)."""
 
     namespace: str
     key: str

@@ -20,6 +20,7 @@ from shared.clock.rules.occurrences import Occurrence, Outcome, OutcomeResult, j
 from shared.clock.rules.recurrence import Cron, Every, Recurrence, check_cron, next_after, plain_line
 from shared.clock.rules.schedules import (
     LABELS,
+    OFFSETS,
     TIMESTAMPS,
     Definition,
     Misfire,
@@ -29,8 +30,11 @@ from shared.clock.rules.schedules import (
     check_key,
     due_instants,
     is_findable,
+    read_offset,
+    show_offset,
     split_by_now,
     spread,
+    with_anchor,
 )
 from shared.core.errors import Invalid
 from shared.core.instants import EPOCH, format_instant, format_maybe, read_instant
@@ -40,7 +44,7 @@ LABEL_VALUE_CHARACTERS = 255
 DAY_SECONDS = 86_400
 LONGEST_INTERVAL_SECONDS = 36_525 * DAY_SECONDS  # a century
 # Other routes have these in the place of a key, or clients remove them from a path.
-NOT_KEYS = frozenset({"bulk", "due", "preview", ".", ".."})
+NOT_KEYS = frozenset({"bulk", "due", "move", "preview", ".", ".."})
 NEXT = 20  # instants that an answer has
 _BEFORE_FIRST = EPOCH - timedelta(milliseconds=1)
 _MISFIRE = OneOf(("fire", "skip"), ("an object",))
@@ -101,7 +105,7 @@ def _definition(body: Body, targets: Targets) -> Definition:
     _check_kind(body)
     recurrence = _recurrence(body)
     _check_labels(body.labels)
-    return Definition(
+    definition = Definition(
         callback=read_callback(body.callback, targets),
         instants=_instants(body.instants) if body.instants is not None else (),
         recurrence=recurrence,
@@ -110,22 +114,28 @@ def _definition(body: Body, targets: Targets) -> Definition:
         misfire=_misfire(body.misfire),
         retry=body.retry,
         labels=dict(body.labels),
+        offsets_ms=_offsets(body.offsets or ()),
     )
+    if body.anchor is None:
+        return definition
+    return with_anchor(definition, read_instant(body.anchor, field="anchor"))
 
 
 def _check_kind(body: Body) -> None:
-    kinds = {"schedules": body.instants, "cron": body.cron, "every": body.every_seconds}
+    kinds = {"schedules": body.instants, "cron": body.cron, "every": body.every_seconds, "anchor": body.anchor}
     given = [name for name, value in kinds.items() if value is not None]
     if len(given) != 1:
-        rule = "schedules (timestamps), cron (a line) and every (seconds)"
+        rule = "schedules (timestamps), cron (a line), every (seconds) and anchor (a timestamp, with offsets)"
         if given:
             raise Invalid(f"give only one of {rule}", field=given[1])
         raise Invalid(f"give one of {rule}", field="schedules")
-    if body.instants is not None:
+    if (body.anchor is None) != (not body.offsets):
+        raise Invalid("anchor and offsets go together: offsets are like -90m, 0s, +1h30m", field="offsets")
+    if body.instants is not None or body.anchor is not None:
         bounds = {"starts_at": body.starts_at, "ends_at": body.ends_at, "max_occurrences": body.max_occurrences}
         for name, value in bounds.items():
             if value is not None:
-                raise Invalid(f"{name} goes with cron or every, not with schedules", field=name)
+                raise Invalid(f"{name} goes with cron or every, not with {given[0]}", field=name)
     if body.timezone is not None and body.cron is None:
         raise Invalid("timezone goes with cron", field="timezone", value=body.timezone)
 
@@ -137,8 +147,14 @@ def _instants(timestamps: Sequence[str]) -> tuple[datetime, ...]:
     return tuple(sorted(read))
 
 
+def _offsets(texts: Sequence[str]) -> tuple[int, ...]:
+    if len(texts) > OFFSETS:
+        raise Invalid(f"at most {OFFSETS:,} offsets", field="offsets", value=len(texts))
+    return tuple(sorted({read_offset(text, field=f"offsets[{index}]") for index, text in enumerate(texts)}))
+
+
 def _recurrence(body: Body) -> Recurrence | None:
-    if body.instants is not None:
+    if body.instants is not None or body.anchor is not None:
         return None
     starts_at = None if body.starts_at is None else read_instant(body.starts_at, field="starts_at")
     ends_at = None if body.ends_at is None else read_instant(body.ends_at, field="ends_at")
@@ -197,7 +213,9 @@ def show_schedule(
     return StoredSchedule(
         key=schedule.key,
         namespace=schedule.namespace if with_namespace else None,
-        instants=_timestamps(definition.instants or None),
+        instants=_timestamps(definition.instants or None) if definition.anchor is None else None,
+        anchor=format_maybe(definition.anchor),
+        offsets=tuple(map(show_offset, definition.offsets_ms)) or None,
         cron=recurrence.line if isinstance(recurrence, Cron) else None,
         timezone=recurrence.timezone if isinstance(recurrence, Cron) else None,
         every_seconds=recurrence.seconds if isinstance(recurrence, Every) else None,

@@ -18,7 +18,15 @@ import msgspec
 from litestar import Request, Response
 from litestar.params import FromPath
 
-from carillon.wire.clock import DueInstant, DueInstants, Fired, SchedulePreview
+from carillon.wire.clock import (
+    AnchorBody,
+    DueInstant,
+    DueInstants,
+    Fired,
+    MoveBody,
+    MovedSchedules,
+    SchedulePreview,
+)
 from services.api.accounts.apps import (
     CALLERS_NAMESPACE,
     NAMESPACE,
@@ -46,6 +54,7 @@ from services.api.http.paging import Sameness, idempotency_of
 from services.api.http.rights import KNOWN, OPERATE_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
 from shared.accounts.rules.apps import fold_namespace
+from shared.clock.anchors import AnchorFlow
 from shared.clock.rules.callbacks import Targets
 from shared.clock.rules.occurrences import Occurrence, OccurrenceKind, read_owner
 from shared.clock.rules.schedules import KEY as KEY_RULE
@@ -56,10 +65,11 @@ from shared.clock.rules.schedules import (
     next_due,
     owners_of,
     read_labels,
+    read_offset,
     read_schedule_owner,
     schedule_id,
 )
-from shared.clock.schedules import Accepted, Made, ScheduleFlow, Wanted, nothing_ahead
+from shared.clock.schedules import Accepted, Made, ScheduleFlow, Wanted, fresh_generation, nothing_ahead
 from shared.console.store_idempotency import FirstUse
 from shared.core.errors import Invalid, NotFound, Refused
 from shared.core.ids import Idempotency
@@ -70,6 +80,7 @@ from shared.store import Store
 SCHEDULES = "/schedules"
 SCHEDULE = "/schedules/{key:str}"
 OUTCOMES = 20
+MOVED = 10_000
 TOGETHER = 20  # instants of a schedule that is made in one go with others
 KEY = Parameter(
     name="Idempotency-Key",
@@ -110,6 +121,8 @@ _SEGMENTS = {
     "timestamp": {"type": "string", "format": "date-time", "description": "The instant, as it was asked for."},
 }
 _MADE = {HTTPStatus.CREATED: Shown, HTTPStatus.OK: Shown}
+_anchor_decoder = msgspec.json.Decoder(AnchorBody[Timestamp])
+_move_decoder = msgspec.json.Decoder(MoveBody)
 _route = partial(Route, segments=_SEGMENTS)
 _move = partial(
     _route, "POST", who=OPERATE_NAMESPACE, answers={HTTPStatus.OK: Shown},
@@ -118,10 +131,13 @@ _move = partial(
 
 
 class SchedulesResource(Resource):
-    def __init__(self, store: Store, flow: ScheduleFlow, targets: Targets, limits: ScheduleLimits) -> None:
+    def __init__(
+        self, store: Store, flow: ScheduleFlow, anchors: AnchorFlow, targets: Targets, limits: ScheduleLimits
+    ) -> None:
         self._store = store
         self._limits = limits
         self._flow = flow
+        self._anchors = anchors
         self._targets = targets
         self._accept = Coalescer(flow.accept)
 
@@ -222,6 +238,36 @@ class SchedulesResource(Resource):
         return await self._answer_accepted(await self._flow.put(wanted))
 
     @_route(
+        "PATCH", SCHEDULE, summary="Move the anchor of a schedule, and with it all that has not fired.",
+        act="schedule.move", who=OPERATE_NAMESPACE, body=AnchorBody[Timestamp], limits=Checks({}),
+        answers={HTTPStatus.OK: Shown}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), parameters=(NAMESPACE,),
+    )  # fmt: skip
+    async def move_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
+        body = bodies.decode_body(await request.body(), _anchor_decoder, limits=Checks({}))
+        anchor = read_instant(body.anchor, field="anchor")
+        moved = require(await self._anchors.move(id_of(request, key), anchor), key)
+        return bodies.answer(show_schedule(moved, ahead=await self._find_pending(moved, await self._flow.now())))
+
+    @_route(
+        "POST", SCHEDULES + "/move", summary="Move the anchors of all schedules with these labels.",
+        act="schedule.move-many", who=OPERATE_NAMESPACE, body=MoveBody, limits=Checks({}),
+        answers={HTTPStatus.OK: MovedSchedules}, parameters=(KEY, NAMESPACE),
+    )  # fmt: skip
+    async def move_schedules(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        content = await request.body()
+        body = bodies.decode_body(content, _move_decoder, limits=Checks({}))
+        labels = read_labels(",".join(body.labels), field="labels")
+        if not labels:
+            raise Invalid("name at least one label: it chooses the schedules to be moved", field="labels")
+        by = timedelta(milliseconds=read_offset(body.by, field="by"))
+        namespace, used = namespace_of(request), idempotency_of(request, sameness(request, content))
+        await self._check_number(namespace, labels)
+        if used is not None:
+            await self._store.idempotency.claim(used)
+        moved = await self._anchors.move_all(namespace, labels, by, used.key if used else fresh_generation())
+        return bodies.answer(MovedSchedules(moved.moved, moved.unmoved))
+
+    @_route(
         "DELETE", SCHEDULE, summary="Delete a schedule and all that is pending of it.",
         act="schedule.delete", who=OPERATE_NAMESPACE,
         answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
@@ -290,6 +336,10 @@ class SchedulesResource(Resource):
             return await self._store.idempotency.claim(used)
         return await self._store.idempotency.recall(used)
 
+    async def _check_number(self, namespace: str, labels: Sequence[str]) -> None:
+        if await self._store.schedules.count(namespace, labels=labels, most=MOVED + 1) > MOVED:
+            raise Invalid(f"more than {MOVED:,} schedules have these labels: add a label", field="labels")
+
     async def _make(self, wanted: Wanted) -> Accepted:
         # A caller does not wait for the long list of another one.
         together = len(wanted.definition.instants) <= TOGETHER
@@ -300,7 +350,7 @@ class SchedulesResource(Resource):
 
     async def _answer_accepted(self, answer: Accepted) -> Response[bytes]:
         schedule = answer.schedule
-        if answer.created or answer.changed:
+        if answer.created or (answer.changed and schedule.definition.anchor is None):
             ahead = planned_instants(schedule.definition, schedule.key, schedule.accepted_at)
         else:
             ahead = await self._find_pending(schedule, await self._flow.now())
@@ -308,8 +358,9 @@ class SchedulesResource(Resource):
         return bodies.answer(show_schedule(schedule, ahead=ahead, skipped=answer.skipped), status)
 
     async def _find_pending(self, schedule: Schedule, now: datetime) -> list[datetime]:
-        is_list = schedule.definition.recurrence is None
+        is_list, is_anchored = schedule.definition.recurrence is None, schedule.definition.anchor is not None
         kind, after = (OccurrenceKind.ONCE, now) if is_list else (OccurrenceKind.SERIES, None)
+        kind = OccurrenceKind.OFFSET if is_anchored else kind
         found = await self._store.occurrences.find_upcoming(
             schedule.owner, NEXT, generation=schedule.generation, kind=kind, after=after
         )

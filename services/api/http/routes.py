@@ -40,7 +40,7 @@ OF_MARATHON = re.compile(
 )
 _ROUTE = "route"
 _SHOWN_CHARACTERS = 64
-Method = Literal["GET", "POST", "PUT", "DELETE"]
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Function = TypeVar("Function", bound=Callable[..., Awaitable[Response[Any]]])
 
 

@@ -19,6 +19,9 @@ definition_options = join(
     click.option("--cron", metavar="LINE", help="Cron line of five fields, or @daily and the like: '0 9 * * 1-5'."),
     click.option("--timezone", metavar="ZONE", help="Time zone of --cron, such as Europe/Paris (default: UTC)."),
     click.option("--every", type=Count(1), metavar="SECONDS", help="Seconds between two instants."),
+    click.option("--anchor", type=Instant(), help="Moment from which --offset counts."),
+    click.option("--offset", "offsets", multiple=True, metavar="OFFSET",
+                 help="Offset from --anchor: -90m, 0s or +1h30m; may be given several times."),
     click.option("--http", "url", metavar="URL", help="Call this URL with POST."),
     click.option("--queue", metavar="NAME", help="Publish to this RabbitMQ queue."),
     click.option("--topic", metavar="NAME", help="Write to this Kafka topic."),
@@ -47,6 +50,8 @@ def schedule_body(
     cron: str | None,
     timezone: str | None,
     every: int | None,
+    anchor: datetime | None,
+    offsets: Sequence[str],
     headers: Sequence[tuple[str, str]],
     secret: str | None,
     retry_attempts: int | None,
@@ -62,7 +67,7 @@ def schedule_body(
     callback = _callback(session, **target) or given.get("callback")
     if needs_callback and not callback:
         raise click.UsageError("name a target: --http, --queue, --topic, --job, or a callback in --body")
-    _check_one_kind(instants=instants, cron=cron, every=every, body=given)
+    _check_one_kind({"schedules": instants, "cron": cron, "every": every, "anchor": anchor}, given)
     more = {name: value for name, value in (("headers", dict(headers)), ("secret", secret)) if value}
     if more and isinstance(callback, dict):
         callback = {**callback, "data": {**(callback.get("data") or {}), **more}}
@@ -72,6 +77,8 @@ def schedule_body(
         "cron": cron,
         "timezone": timezone,
         "every": every,
+        "anchor": anchor and anchor.isoformat(),
+        "offsets": list(offsets),
         "labels": dict(labels),
         "retry": retry_attempts and {**(given.get("retry") or {}), "attempts": retry_attempts},
     }
@@ -110,12 +117,12 @@ def _callback(
     return None
 
 
-def _check_one_kind(*, instants: Sequence[datetime], cron: str | None, every: int | None, body: dict[str, Any]) -> None:
-    kinds = (instants or body.get("schedules"), cron or body.get("cron"), every or body.get("every"))
-    if not any(kinds):
-        raise click.UsageError("give --at, --cron or --every")
-    if sum(map(bool, kinds)) > 1:
-        raise click.UsageError("give only one of --at, --cron and --every")
+def _check_one_kind(typed: dict[str, Any], body: dict[str, Any]) -> None:
+    given = [name for name, value in typed.items() if value or body.get(name)]
+    if not given:
+        raise click.UsageError("give --at, --cron, --every or --anchor")
+    if len(given) > 1:
+        raise click.UsageError("give only one of --at, --cron, --every and --anchor")
 
 
 _FIRST, _AHEAD = 5, 20  # the next instants that are shown, and that the API tells
@@ -126,6 +133,7 @@ def schedule_fields(out: Output, schedule: Json) -> Fields:
         ("key", schedule["key"]),
         ("state", schedule["state"]),
         ("when", _when(schedule)),
+        ("offsets", " ".join(schedule.get("offsets", ()))),
         ("starts", out.when(schedule["starts_at"]) if schedule.get("starts_at") else ""),
         ("ends", out.when(schedule["ends_at"]) if schedule.get("ends_at") else ""),
         ("window", f"{schedule['window_seconds']:g} s" if schedule["window_seconds"] else ""),
@@ -154,6 +162,8 @@ def recurrence_word(schedule: Json) -> str:
         return f"{cron} ({schedule.get('timezone', 'UTC')})"
     if every := schedule.get("every"):
         return f"every {every} s"
+    if anchor := schedule.get("anchor"):
+        return f"{count_things(len(schedule['offsets']), 'offset')} from {anchor}"
     instants = schedule.get("schedules") or []
     return count_things(len(instants), "instant") if instants else "instants"
 
@@ -274,6 +284,35 @@ schedules.add_move("pause", "Pause a schedule. Nothing fires until it is resumed
 schedules.add_move(
     "resume", "Resume a schedule. Its misfire rule decides about missed instants.", said="Resumed schedule {0}."
 )
+
+
+@schedules.verb(
+    "move",
+    changes=True,
+    examples=(
+        "schedules move training-42 --anchor '2030-12-24 18:00'",
+        "schedules move --label day=2030-12-24 --by +7d",
+    ),
+)
+@click.argument("key", metavar="[KEY]", required=False, shell_complete=complete.schedules)
+@click.option("--anchor", type=Instant(), help="New anchor of the schedule KEY.")
+@options.labels("--label", help="Move the schedules with this label; of several, with all of them.")
+@click.option("--by", metavar="OFFSET", help="With --label: how far to move the anchors: +1d or -90m.")
+@options.namespace
+def move(
+    session: Session, key: str | None, anchor: datetime | None, label: str, by: str | None, namespace: str
+) -> None:
+    """Move the anchor of a schedule, or of many. All that has not fired moves along."""
+    if bool(key and anchor) == bool(label and by):
+        raise click.UsageError("give KEY and --anchor, or --label and --by")
+    if key and anchor:
+        found = find_schedule(session, key, namespace=namespace)
+        moved = session.api.patch("schedules", found, body={"anchor": anchor.isoformat()}, namespace=namespace)
+        session.out.confirm(moved, _in_place(session, moved, "Moved"), id="key")
+        return
+    answer = session.api.post("schedules", "move", body={"labels": label.split(","), "by": by}, namespace=namespace)
+    left = f"; {count_things(answer['unmoved'], 'schedule')} without an anchor ahead" if answer["unmoved"] else ""
+    session.out.confirm(answer, f"Moved {count_things(answer['moved'], 'schedule')}{left}.", id="moved")
 
 
 @schedules.verb("cancel", destroys=True)

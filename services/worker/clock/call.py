@@ -106,6 +106,8 @@ class WorkerCallbacks:
                 await self._store.occurrences.complete([occurrence])
             case Verdict.HOLD:
                 await self._settlement.hold_back([occurrence], [schedule_id])
+            case Verdict.MOVE:
+                await self._settlement.follow_anchors([(occurrence, schedule)] if schedule is not None else [])
             case Verdict.WAIT | Verdict.SKIP:
                 pass
         return None

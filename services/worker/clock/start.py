@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from shared.accounts.rules.apps import App, Role
 from shared.accounts.rules.callers import Caller, token_caller, user_caller, user_namespace
 from shared.clock.rules.callbacks import JobCallback, Overlap, Undeliverable
-from shared.clock.rules.occurrences import job_id_of
+from shared.clock.rules.occurrences import PARKED, job_id_of
 from shared.clock.rules.schedules import Schedule
 from shared.clock.settlement import Attempt
 from shared.core.errors import CarillonError, Conflict, Refused, Unavailable
@@ -33,6 +33,7 @@ from shared.time import DatabaseTime
 _STORED_WITHIN = timedelta(minutes=2)
 QUEUED = 100
 """Maximum of occurrences of a schedule that wait for an open job; later ones are skipped."""
+_AT_ONCE = 8  # more would delay the plans of the jobs that have started
 _SOONEST_SECONDS, _LATEST_SECONDS = 2.0, 60.0
 
 
@@ -65,11 +66,12 @@ class JobStarts:
         self._flow = flow
         self._load_drafting = load_drafting
         self._seconds = seconds
+        self._gate = asyncio.Semaphore(_AT_ONCE)
 
     async def attempt(self, attempt: Attempt, callback: JobCallback) -> Attempt:
         """The attempt as it ended. Raises `Unavailable`."""
         try:
-            async with asyncio.timeout(self._seconds):
+            async with self._gate, asyncio.timeout(self._seconds):
                 return await self._attempt(attempt, callback)
         except TimeoutError:
             raise Unavailable(f"the job was not started within {self._seconds:g} s") from None
@@ -88,7 +90,8 @@ class JobStarts:
             return held
         drafting = await self._load_drafting()
         draft = await drafting.draft_due(callback, app, caller.name)
-        if schedule.last_job_id != job_id and not await self._store.schedules.note_job(schedule, job_id, attempt.at):
+        alone = callback.overlap is not Overlap.ALLOW
+        if not await self._store.schedules.note_job(schedule, job_id, attempt.at, alone=alone):
             return replace(attempt, error=Unavailable("the schedule has started another job just now"))
         await fault("start.after_note")
         job = replace(draft, id=job_id, schedule=schedule.id)
@@ -113,7 +116,7 @@ class JobStarts:
         pending = await self._store.occurrences.find_upcoming(
             occurrence.owner, QUEUED + 1, generation=occurrence.generation
         )
-        ahead = sum(each.due < occurrence.due for each in pending)
+        ahead = sum(each.due < occurrence.due and each.visible_at != PARKED for each in pending)
         if ahead >= QUEUED:
             return _skip(attempt, f"{QUEUED} earlier occurrences wait for an open job already")
         if not reason and not ahead:

@@ -20,7 +20,8 @@ later writes. So an expired lease needs no sweeper, and a late process does no h
 
 An occurrence's id is a hash of (owner, generation, due), so that a repeated insert does nothing. A generation is a
 random value; a replacement gets a new one, and occurrences of another generation never fire. A recurring schedule
-has one document that moves (its id is a hash of the series); the message id is always that of the instant.
+has one document that moves (its id is a hash of the series); the message id is always that of the instant. Around an
+anchor the offset takes the place of `due`: an occurrence that moves with its anchor stays the same one.
 """
 
 import hashlib
@@ -37,6 +38,8 @@ from shared.core.instants import format_instant, ms
 
 SHARDS = 32
 HELD_BACK = datetime(9999, 1, 1, tzinfo=UTC)
+PARKED = datetime(9998, 1, 1, tzinfo=UTC)
+"""`visible_at` of an occurrence that was past when its schedule was made: only a later anchor makes it due."""
 SCHEDULE = "schedule"
 """The kind of owner of users' schedules. Other kinds have handlers elsewhere."""
 _OF_SCHEDULE = f"{SCHEDULE}/"
@@ -49,6 +52,7 @@ class OccurrenceKind(StrEnum):
 
     ONCE = "once"  # one instant, deleted after it has fired
     SERIES = "series"  # the next instant of a recurrence: moves after it has fired
+    OFFSET = "offset"  # at an offset from its schedule's anchor: moves with the anchor until it has fired
     ASKED = "asked"  # fired by hand: neither a pause nor the misfire rule holds it
 
 
@@ -59,7 +63,7 @@ class Occurrence(Struct, frozen=True, kw_only=True):
     one tick after it, if that is after `due`. `attempts` counts refusals, `claims` fruitless claims, `begun` the
     unfinished attempts of a suspect, and `runs` the earlier instants of a series. `size` is the approximate size of its
     message in bytes, because everything fired at once must fit into memory. `trace` is that of the request
-    (`shared.runtime.tracing`).
+    (`shared.runtime.tracing`). `offset_ms` is that of the kind `OFFSET`.
     """
 
     id: str
@@ -78,6 +82,7 @@ class Occurrence(Struct, frozen=True, kw_only=True):
     runs: int = 0
     size: int = 0
     trace: str = ""
+    offset_ms: int = 0
 
     @property
     def is_suspect(self) -> bool:
@@ -120,6 +125,19 @@ def once(
 def series(owner: str, generation: str, first: datetime, *, accepted_at: datetime, size: int = 0) -> Occurrence:
     """The one moving document of a recurrence, at its first instant."""
     return _make(_hash(owner, generation, "series"), owner, generation, first, accepted_at, OccurrenceKind.SERIES, size)
+
+
+def offset_id(owner: str, generation: str, offset_ms: int) -> str:
+    return _hash(owner, generation, f"offset/{offset_ms}")
+
+
+def at_offset(
+    owner: str, generation: str, offset_ms: int, due: datetime, *, accepted_at: datetime, size: int
+) -> Occurrence:
+    """The occurrence at an offset from an anchor. Its id does not depend on the anchor."""
+    id_ = offset_id(owner, generation, offset_ms)
+    made = _make(id_, owner, generation, due, accepted_at, OccurrenceKind.OFFSET, size)
+    return replace(made, offset_ms=offset_ms, visible_at=due if due > accepted_at else PARKED)
 
 
 def retry_entry(occurrence: Occurrence, *, fires_at: datetime, attempts: int) -> Occurrence:

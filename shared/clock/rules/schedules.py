@@ -27,6 +27,7 @@ from shared.clock.rules.occurrences import (
     Occurrence,
     OccurrenceKind,
     Owner,
+    at_offset,
     lateness,
     once,
     owner_text,
@@ -37,7 +38,7 @@ from shared.clock.rules.recurrence import Recurrence, next_after
 from shared.core.documents import final
 from shared.core.errors import Invalid
 from shared.core.ids import canonical_json
-from shared.core.instants import format_instant, spread_ms
+from shared.core.instants import EPOCH, LATEST, format_instant, spread_ms
 
 LABELS = 20
 """Maximum for a schedule and for a filter."""
@@ -64,6 +65,7 @@ def read_labels(text: str, *, field: str = "label") -> tuple[str, ...]:
 
 KEY = re.compile(r"[A-Za-z0-9\-_.~:]{1,255}")
 TIMESTAMPS = 10_000
+OFFSETS = 1_000
 # The time for which occurrences without a schedule are kept. A schedule is stored within half of this, or not at
 # all.
 COMMITTED_WITHIN = timedelta(hours=1)
@@ -99,13 +101,16 @@ class Misfire(Struct, frozen=True):
 
 
 class Definition(Struct, frozen=True, kw_only=True):
-    """The content of a schedule: either `instants` (sorted, unique) or a `recurrence`.
+    """The content of a schedule: either `instants` (sorted, unique) or a `recurrence`. With an `anchor`, the instants
+    are those at the `offsets_ms` from it (sorted, unique).
 
     `window_seconds` delays every instant by the same shorter time, which follows from a hash of the key.
     """
 
     callback: Callback
     instants: tuple[datetime, ...] = ()
+    anchor: datetime | None = None
+    offsets_ms: tuple[int, ...] = ()
     recurrence: Recurrence | None = None
     max_occurrences: int | None = None
     window_seconds: float = 0.0
@@ -114,12 +119,48 @@ class Definition(Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
 
 
+_OFFSET = re.compile(r"([+-]?)(?:(\d{1,4})d)?(?:(\d{1,5})h)?(?:(\d{1,7})m)?(?:(\d{1,9})s)?", re.ASCII)
+_UNIT_MS = (86_400_000, 3_600_000, 60_000, 1_000)
+LONGEST_OFFSET_MS = 3_650 * _UNIT_MS[0]
+
+
+def read_offset(text: str, *, field: str) -> int:
+    """The milliseconds of an offset such as `-90m` or `+1h30m`."""
+    found = _OFFSET.fullmatch(text)
+    if found is None or not any(found.groups()[1:]):
+        reason = "an offset is a sign, and days, hours, minutes or seconds, as in -90m, +1h30m or 0s"
+        raise Invalid(reason, field=field, value=text)
+    sign, *numbers = found.groups()
+    offset = sum(int(number or 0) * unit for number, unit in zip(numbers, _UNIT_MS, strict=True))
+    if offset > LONGEST_OFFSET_MS:
+        raise Invalid("an offset has at most 3,650 days", field=field, value=text)
+    return -offset if sign == "-" else offset
+
+
+def show_offset(offset_ms: int) -> str:
+    """The offset in its largest whole unit."""
+    unit = next(unit for unit in _UNIT_MS if offset_ms % unit == 0 and (offset_ms or unit == _UNIT_MS[-1]))
+    return f"{'+' if offset_ms > 0 else ''}{offset_ms // unit}{'dhms'[_UNIT_MS.index(unit)]}"
+
+
+def with_anchor(definition: Definition, anchor: datetime) -> Definition:
+    """The definition at this anchor. Raises `Invalid` if an offset leads out of the range of instants."""
+    try:
+        instants = tuple(anchor + timedelta(milliseconds=offset) for offset in definition.offsets_ms)
+    except OverflowError:
+        instants = ()
+    if not instants or instants[0] < EPOCH or instants[-1] > LATEST:
+        rule = "an offset from this anchor lies before 1970 or after 2200"
+        raise Invalid(rule, field="anchor", value=format_instant(anchor))
+    return msgspec.structs.replace(definition, anchor=anchor, instants=instants)
+
+
 class Schedule(Struct, frozen=True, kw_only=True):
     """A stored schedule. `digest` distinguishes contents. Times are the database's.
 
     At `sweep_at` the sweep looks whether it has ended; `None` for an open-ended series. `made_by` is the id of the
     token that gave it this content, "" for a person or if unknown. `last_job_id` is the last job that it started, or
-    was about to start, at `last_job_at`.
+    was about to start, at `last_job_at`. `last_move` names the last request that moved many schedules, and this one.
     """
 
     id: str
@@ -136,6 +177,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     made_by: str = ""
     last_job_id: str = ""
     last_job_at: datetime | None = None
+    last_move: str = ""
 
     @property
     def is_active(self) -> bool:
@@ -208,13 +250,14 @@ def as_asked(definition: Definition) -> dict[str, Any]:
     callback["payload"] = canonical_json(callback["payload"].encode())
     return fields | {
         "callback": {"type": callback.pop("type"), "data": callback},
-        "schedules": fields.pop("instants"),
+        "schedules": () if definition.anchor else fields["instants"],
         "cron": recurrence.get("line"),
         "timezone": recurrence.get("timezone"),
         "every": recurrence.get("seconds"),
         "starts_at": recurrence.get("starts_at"),
         "ends_at": recurrence.get("ends_at"),
         "misfire": tuple(fields["misfire"].values()),
+        "instants": None,
     }
 
 
@@ -259,7 +302,8 @@ def due_instants(definition: Definition, key: str, after: datetime, runs: int = 
 
 
 def occurrences(schedule: Schedule) -> list[Occurrence]:
-    """The occurrences to insert for the schedule: one for each instant after its acceptance, or the series."""
+    """The occurrences to insert for the schedule: one for each instant after its acceptance, or the series. Around an
+    anchor, past ones are parked."""
     definition, accepted_at = schedule.definition, schedule.accepted_at
     if definition.recurrence is not None:
         first = next_due(definition, schedule.key, accepted_at)
@@ -267,9 +311,21 @@ def occurrences(schedule: Schedule) -> list[Occurrence]:
             return []
         return [series(schedule.owner, schedule.generation, first, accepted_at=accepted_at, size=schedule.size)]
     delay = spread(definition, schedule.key)
-    ahead, _ = split_by_now(definition, accepted_at)
     owner, generation, size = schedule.owner, schedule.generation, schedule.size
+    if definition.anchor is not None:
+        return [
+            at_offset(owner, generation, offset, due + delay, accepted_at=accepted_at, size=size)
+            for offset, due in zip(definition.offsets_ms, definition.instants, strict=True)
+        ]
+    ahead, _ = split_by_now(definition, accepted_at)
     return [once(owner, generation, due + delay, accepted_at=accepted_at, size=size) for due in ahead]
+
+
+def offset_due(definition: Definition, key: str, offset_ms: int) -> datetime | None:
+    """The instant at an offset; `None` if the definition does not have it."""
+    if definition.anchor is None or offset_ms not in definition.offsets_ms:
+        return None
+    return definition.anchor + timedelta(milliseconds=offset_ms) + spread(definition, key)
 
 
 def last_due(definition: Definition, key: str) -> datetime | None:
@@ -299,14 +355,20 @@ class Verdict(Enum):
     FIRE = "fire"
     SKIP = "skip"  # found too late, by its owner's rule
     HOLD = "hold"  # its schedule is paused
+    MOVE = "move"  # its schedule's anchor was moved
     WAIT = "wait"  # its schedule is missing, and may still be stored
     VOID = "void"  # its schedule is deleted or replaced
 
 
 def verdict_of(schedule: Schedule | None, occurrence: Occurrence, now: datetime) -> Verdict:
     """Decide about a due occurrence at any lateness."""
-    if schedule is None or schedule.generation != occurrence.generation:
+    due: datetime | None = occurrence.due
+    if schedule is not None and occurrence.kind is OccurrenceKind.OFFSET:
+        due = offset_due(schedule.definition, schedule.key, occurrence.offset_ms)
+    if schedule is None or schedule.generation != occurrence.generation or due is None:
         return Verdict.WAIT if now < occurrence.accepted_at + COMMITTED_WITHIN else Verdict.VOID
+    if due != occurrence.due:
+        return Verdict.MOVE
     if schedule.state is ScheduleState.PAUSED and occurrence.kind is not OccurrenceKind.ASKED:
         return Verdict.HOLD
     return Verdict.FIRE

@@ -49,7 +49,7 @@ def test_what_is_stored_of_an_occurrence_is_the_same_in_every_release() -> None:
         14,
     ]
     assert datetime(9999, 1, 1, tzinfo=UTC) == HELD_BACK
-    assert [*OccurrenceKind] == ["once", "series", "asked"]
+    assert [*OccurrenceKind] == ["once", "series", "offset", "asked"]
 
 
 def test_a_fresh_entry_has_no_past_and_the_size_of_its_message() -> None:

@@ -3,13 +3,14 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
+from services.api.clock.pages.words import in_zone, tell_callback, tell_misfire, tell_overlap, tell_retry, tell_when
 from services.api.http.pages.forms import (
     JSON,
     LINES,
@@ -24,25 +25,17 @@ from services.api.http.pages.forms import (
     fill_form,
     read_body,
 )
-from services.api.http.pages.html import known_time, number, pretty, query_of, span
+from services.api.http.pages.html import known_time, number, pretty, query_of
 from services.api.http.pages.namespaces import EVERY
 from services.api.http.pages.pictures import Piece
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
 from services.api.http.pages.things import Cell, Filter, ListPage, Move, ThingPage
 from services.api.http.pages.visits import Visit, address
-from shared.core.time_zones import time_zone
 
 SECTION = NavSection("Schedules", "/schedules", order=100, group="Schedule", needs=("failing-callbacks",))
 _DAY = timedelta(days=1, seconds=-1)  # the API ends earlier if more than 50 instants are due
 _STEPS = tuple(timedelta(seconds=each) for each in (1, 5, 10, 30, 60, 120, 300, 600, 900, 1_800, 3_600))
 _MOST_STEPS = 24
-_DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MISFIRE = {"fire": "They fire late.", "skip": "They are skipped."}
-_OVERLAP = {
-    "skip": "The occurrence is skipped.",
-    "queue": "The occurrence waits until that job has ended.",
-    "allow": "Another job starts.",
-}
 _NEXT, _FIRST = 20, 8  # instants that the API tells, and that the page shows
 _KEPT_SECONDS = 4.5  # less than a refresh is from the next
 
@@ -80,87 +73,6 @@ def picture_due(due: Mapping[str, Any]) -> Values:
     shape = "%H:%M:%S" if step < timedelta(minutes=1) else "%H:%M"
     columns = [Piece(f"from {start:{shape}} UTC", fires[n], "accent") for n, start in enumerate(starts)]
     return {"columns": columns, "begin": begin, "end": starts[-1] + step, "step": step, "is_whole": until - now >= _DAY}
-
-
-def tell_when(definition: Mapping[str, Any]) -> str:
-    if "every" in definition:
-        return f"Every {span(definition['every'])}"
-    if "cron" in definition:
-        zone = definition.get("timezone") or "UTC"
-        return f"{_tell_cron(definition['cron'])}, {zone} time"
-    count = len(definition.get("schedules", ()))
-    if not count:
-        return "At listed times"
-    return "Once" if count == 1 else f"At {number(count)} times"
-
-
-def tell_callback(callback: Mapping[str, Any]) -> str:
-    data = callback["data"]
-    match callback["type"]:
-        case "http":
-            return f"{data['method']} {data['url']}"
-        case "rabbitmq" if data.get("queue"):
-            return f"A message to the queue {data['queue']}"
-        case "rabbitmq":
-            return f"A message to the exchange {data.get('exchange')}, routing key “{data.get('routing_key') or ''}”"
-        case "job":
-            return f"A job that sends the template {data['template']}"
-        case _:
-            return f"A record to the topic {data['topic']}" + (f", key {data['key']}" if data.get("key") else "")
-
-
-def _tell_overlap(schedule: Mapping[str, Any]) -> str:
-    return _OVERLAP.get(schedule["callback"]["data"].get("overlap", "skip" if _starts_jobs(schedule) else ""), "")
-
-
-def _starts_jobs(schedule: Mapping[str, Any]) -> bool:
-    return bool(schedule["callback"]["type"] == "job")
-
-
-def tell_misfire(misfire: str | Mapping[str, Any]) -> str:
-    if isinstance(misfire, str):
-        return _MISFIRE[misfire]
-    return f"They fire if they are at most {span(misfire['fire_within_seconds'])} late, and are skipped otherwise."
-
-
-def tell_retry(retry: Mapping[str, Any]) -> str:
-    attempts = retry["attempts"]
-    if attempts == 1:
-        return "Once. A refused occurrence becomes a dead letter at once."
-    first, cap = span(retry["first_delay_seconds"]), span(retry["cap_seconds"])
-    grows = f", each next pause is {retry['factor']:g} times as long, at most {cap}" if retry["factor"] > 1 else ""
-    return f"Up to {attempts} times. The first pause is {first}{grows}."
-
-
-def in_zone(instants: Sequence[str], timezone: str) -> list[tuple[str, str]]:
-    """Each instant, and what the clocks of that zone show then, `""` without a zone."""
-    if not timezone:
-        return [(instant, "") for instant in instants]
-    zone = time_zone(timezone)
-    return [(instant, f"{known_time(instant).astimezone(zone):%a %d %b %H:%M}") for instant in instants]
-
-
-def _tell_cron(line: str) -> str:
-    """Common lines in words; others as they are."""
-    minute, hour, day, month, weekday = line.split()
-    if month != "*" or not minute.isdigit():
-        return f"Cron “{line}”"
-    if hour == "*" and day == weekday == "*":
-        return f"Every hour at minute {minute}"
-    days = _tell_days(day, weekday)
-    if not hour.isdigit() or days is None:
-        return f"Cron “{line}”"
-    return f"{days} at {int(hour):02}:{int(minute):02}"
-
-
-def _tell_days(day: str, weekday: str) -> str | None:
-    if weekday == "*":
-        return "Every day" if day == "*" else f"On day {day} of each month" if day.isdigit() else None
-    if day != "*":
-        return None
-    if weekday in {"1-5", "mon-fri", "MON-FRI"}:
-        return "Monday to Friday"
-    return f"Every {_DAYS[int(weekday)]}" if weekday in set("01234567") else None
 
 
 def _tell_labels(schedule: Mapping[str, Any]) -> str:
@@ -226,13 +138,14 @@ SCHEDULE = ThingPage(
     facts=(
         Cell("When", tell=tell_when),
         Cell("Cron", "cron", "code"),
+        Cell("Offsets", tell=lambda schedule: " ".join(schedule.get("offsets", ()))),
         Cell("Left", tell=_tell_left),
         Cell("From", "starts_at", "full"),
         Cell("Until", "ends_at", "full"),
         Cell("Fires at most", "max_occurrences", "number"),
         Cell("Spread over", "window_seconds", "span"),
         Cell("Callback", tell=lambda schedule: tell_callback(schedule["callback"])),
-        Cell("If a job is open", tell=_tell_overlap),
+        Cell("If a job is open", tell=tell_overlap),
         Cell("If late", tell=lambda schedule: tell_misfire(schedule["misfire"])),
         Cell("Attempts", tell=lambda schedule: tell_retry(schedule["retry"])),
         Cell("Labels", tell=_tell_labels),
@@ -265,6 +178,10 @@ _WHEN = Sheet("When", (
         Option("every", "At an interval", (Field("every", "Seconds between", WHOLE, like="3600"),)),
         Option("schedules", "At listed times", (
             Field("schedules", "One per line, with a time zone", LINES, like="2026-12-24T14:00:00Z"),
+        )),
+        Option("anchor", "Around a moment", (
+            Field("anchor", "Moment (UTC)", TIME),
+            Field("offsets", "Offsets from it, one per line", LINES, like="-90m"),
         )),
     ), is_sent=False),
 ))  # fmt: skip

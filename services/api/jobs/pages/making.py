@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from services.api.clock.pages.schedules import in_zone, link_schedule
+from services.api.clock.pages.schedules import link_schedule
+from services.api.clock.pages.words import in_zone
 from services.api.http.pages.html import UNKNOWN
 from services.api.http.pages.namespaces import ShownApp, read_apps, require_app
 from services.api.http.pages.routes import (

@@ -1,0 +1,139 @@
+"""Schedules around an anchor: the instants are at offsets from it, and move with it until they have fired.
+
+    add new offsets ──> put the content in place, by compare-and-set ──> move the occurrences that are not claimed
+
+An occurrence keeps its document and its id when its anchor moves. So it fires once, at the old time or the new one: a
+process that has claimed it reads the schedule right before it fires, and moves it instead if the anchor has moved
+(`Verdict.MOVE`). An occurrence that was past when its schedule was made is parked, and a later anchor makes it due.
+
+If a process dies after the compare-and-set, the schedulers find the schedule by its mark and move the rest.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from shared.clock.rules.occurrences import offset_id
+from shared.clock.rules.schedules import (
+    Definition,
+    Schedule,
+    digest,
+    last_due,
+    occurrences,
+    offset_due,
+    with_anchor,
+)
+from shared.core.errors import Conflict, Invalid
+from shared.runtime.faults import fault
+from shared.runtime.tracing import current_trace
+from shared.store import Store
+from shared.time import DatabaseTime
+
+_PAGE, _AT_ONCE = 500, 8
+
+
+class MoveCounts(Struct, frozen=True):
+    """How many schedules have moved, and how many have no anchor or have finished."""
+
+    moved: int
+    unmoved: int
+
+
+def stays_in_place(existing: Schedule, definition: Definition) -> bool:
+    """Whether the content is put in place of the existing one: so all around an anchor that has fired stays fired."""
+    both = existing.definition.anchor is not None and definition.anchor is not None
+    return both and not existing.is_finished
+
+
+class AnchorFlow:
+    def __init__(self, store: Store, time: DatabaseTime) -> None:
+        self._store = store
+        self._time = time
+
+    async def move(self, id: str, anchor: datetime) -> Schedule | None:
+        """Move the anchor, and with it all that has not fired; `None` if there is no such schedule. Raises `Conflict`
+        for a finished one, and `Invalid` for one without an anchor."""
+        while (existing := await self._store.schedules.get(id)) is not None:
+            if existing.definition.anchor is None:
+                raise Invalid("only a schedule with an anchor and offsets can be moved", field="anchor")
+            if existing.is_finished:
+                raise Conflict("the schedule has finished", field="state", value=existing.state.value)
+            if amended := await self.amend(existing, with_anchor(existing.definition, anchor)):
+                return amended
+        return None
+
+    async def move_all(self, namespace: str, labels: Sequence[str], by: timedelta, request: str) -> MoveCounts:
+        """Move the anchors of the schedules with all these labels. A repeat of the request moves none twice. Schedules
+        that have no anchor, or have finished, stay as they are."""
+        moved = unmoved = 0
+        after = ""
+        while page := await self._store.schedules.page(namespace, labels=labels, after=after, limit=_PAGE):
+            for start in range(0, len(page), _AT_ONCE):
+                some = page[start : start + _AT_ONCE]
+                done = await asyncio.gather(*(self._move_once(schedule, by, request) for schedule in some))
+                moved, unmoved = moved + sum(done), unmoved + len(done) - sum(done)
+            after = page[-1].key
+        return MoveCounts(moved, unmoved)
+
+    async def align_all(self) -> int:
+        """Have occurrences follow the anchors that requests moved before their process died; returns how many schedules
+        had such."""
+        left = await self._store.schedules.find_aligning(limit=_PAGE)
+        for schedule in left:
+            await self.align(schedule)
+        return len(left)
+
+    async def amend(
+        self, existing: Schedule, definition: Definition, *, made_by: str | None = None, request: str = ""
+    ) -> Schedule | None:
+        """Give a schedule with an anchor this content, which has one too, in place: `None` if another request was
+        faster. All that has fired stays fired."""
+        now = await self._time.now()
+        fresh = replace(
+            existing,
+            definition=definition,
+            digest=digest(definition),
+            accepted_at=now,
+            sweep_at=last_due(definition, existing.key),
+            made_by=existing.made_by if made_by is None else made_by,
+            last_move=request or existing.last_move,
+        )
+        before = existing.definition.offsets_ms
+        added = [each for each in occurrences(fresh) if each.offset_ms not in before]
+        await self._store.occurrences.add([replace(each, trace=current_trace()) for each in added])
+        if not await self._store.schedules.amend(fresh, digest=existing.digest):
+            return None
+        await fault("schedule.after_amend")
+        gone = [offset for offset in before if offset not in definition.offsets_ms]
+        for offset in gone:
+            await self._store.occurrences.remove(offset_id(fresh.owner, fresh.generation, offset))
+        await self.align(fresh)
+        return fresh
+
+    async def align(self, schedule: Schedule) -> None:
+        """Move the occurrences of a schedule with an anchor to their instants. See `Verdict.MOVE` for claimed ones."""
+        if schedule.definition.anchor is None:
+            return
+        found = await self._store.occurrences.find_offsets(schedule.owner, schedule.generation)
+        dues = [(each, offset_due(schedule.definition, schedule.key, each.offset_ms)) for each in found]
+        moves = [(each, due) for each, due in dues if due is not None and due != each.due]
+        await self._store.occurrences.align(moves, await self._time.now())
+        await self._store.schedules.end_aligning(schedule)
+
+    async def _move_once(self, found: Schedule, by: timedelta, request: str) -> bool:
+        schedule: Schedule | None = found
+        while schedule is not None and schedule.definition.anchor is not None and not schedule.is_finished:
+            if schedule.last_move == request:
+                await self.align(schedule)
+                return True
+            try:
+                definition = with_anchor(schedule.definition, schedule.definition.anchor + by)
+            except Invalid:
+                return False  # out of the range of instants
+            if await self.amend(schedule, definition, request=request):
+                return True
+            schedule = await self._store.schedules.get(schedule.id)
+        return False
