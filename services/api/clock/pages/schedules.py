@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from services.api.clock.pages.words import in_zone, tell_callback, tell_misfire, tell_overlap, tell_retry, tell_when
+from services.api.clock.pages.words import tell_callback, tell_misfire, tell_overlap, tell_retry, tell_when
 from services.api.http.pages.forms import (
     JSON,
     LINES,
@@ -25,7 +25,7 @@ from services.api.http.pages.forms import (
     fill_form,
     read_body,
 )
-from services.api.http.pages.html import known_time, number, pretty, query_of
+from services.api.http.pages.html import in_zone, known_time, number, pretty, query_of
 from services.api.http.pages.namespaces import EVERY
 from services.api.http.pages.pictures import Piece
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values

@@ -1,10 +1,9 @@
 """Schedules in words: when they fire, their callbacks, and their rules."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from services.api.http.pages.html import known_time, number, span
-from shared.core.time_zones import time_zone
 
 _DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MISFIRE = {"fire": "They fire late.", "skip": "They are skipped."}
@@ -66,14 +65,6 @@ def tell_retry(retry: Mapping[str, Any]) -> str:
     first, cap = span(retry["first_delay_seconds"]), span(retry["cap_seconds"])
     grows = f", each next pause is {retry['factor']:g} times as long, at most {cap}" if retry["factor"] > 1 else ""
     return f"Up to {attempts} times. The first pause is {first}{grows}."
-
-
-def in_zone(instants: Sequence[str], timezone: str) -> list[tuple[str, str]]:
-    """Each instant, and what the clocks of that zone show then, `""` without a zone."""
-    if not timezone:
-        return [(instant, "") for instant in instants]
-    zone = time_zone(timezone)
-    return [(instant, f"{known_time(instant).astimezone(zone):%a %d %b %H:%M}") for instant in instants]
 
 
 def _tell_cron(line: str) -> str:

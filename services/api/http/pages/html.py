@@ -27,6 +27,7 @@ from services.api.http.pages.visits import FORM_BYTES, address
 from services.api.http.rights import EVERYBODY
 from shared.audience.rules.zones import REST
 from shared.console.rules.audit import REASON_CHARACTERS, ends_something
+from shared.core.time_zones import time_zone
 from shared.jobs.rules.events import per_unit
 
 UNKNOWN = "\N{EN DASH}"
@@ -82,6 +83,14 @@ def size(value: float | None) -> str:
             return f"{value:.3g} {unit}"
         value /= 1_000
     return UNKNOWN
+
+
+def in_zone(instants: Sequence[str], timezone: str) -> list[tuple[str, str]]:
+    """Each instant, and what the clocks of that zone show then, `""` without a zone."""
+    if not timezone:
+        return [(instant, "") for instant in instants]
+    zone = time_zone(timezone)
+    return [(instant, f"{known_time(instant).astimezone(zone):%a %d %b %H:%M}") for instant in instants]
 
 
 def span(seconds: float | None) -> str:

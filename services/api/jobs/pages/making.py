@@ -10,9 +10,7 @@ from typing import Any
 
 import msgspec
 
-from services.api.clock.pages.schedules import link_schedule
-from services.api.clock.pages.words import in_zone
-from services.api.http.pages.html import UNKNOWN
+from services.api.http.pages.html import UNKNOWN, in_zone, query_of
 from services.api.http.pages.namespaces import ShownApp, read_apps, require_app
 from services.api.http.pages.routes import (
     EMPTY_OBJECT,
@@ -212,7 +210,7 @@ class JobMakingPages(PageSet):
             return foreseen | {"key": visit.form.get("key", ""), "problem": problem}
         if schedule := read_schedule(visit):
             made = await _send_schedule(visit, "/schedules", schedule)
-            return Moved(link_schedule(visit.caller.namespace, made["key"]), "made")
+            return Moved(address("/schedules/{}", made["key"]) + query_of(namespace=visit.caller.namespace), "made")
         query = {"template": read_names(visit)}
         job = await visit.send("POST", "/apps/{}/jobs", app["id"], query=query, body=read_job(visit))
         if job["localized"]:
