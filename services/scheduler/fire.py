@@ -101,9 +101,9 @@ class Fire:
             ]
         )
         await self._hold_back(judged[Verdict.HOLD])
-        await self._settlement.follow_anchors(
-            [(occurrence, schedule) for occurrence, schedule in judged[Verdict.MOVE] if schedule is not None]
-        )
+        moving = [(occurrence, schedule) for occurrence, schedule in judged[Verdict.MOVE] if schedule is not None]
+        if moving:
+            await self._settlement.follow_anchors(moving)
         skipped = [
             self._skip(occurrence, schedule, now)
             for occurrence, schedule in judged[Verdict.SKIP]

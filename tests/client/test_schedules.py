@@ -118,14 +118,14 @@ async def test_a_schedule_starts_the_jobs_of_the_client(client: AsyncCarillon, h
 
 async def test_schedules_move_with_their_anchor(client: AsyncCarillon) -> None:
     key, (anchor, later) = fresh_key(), ahead(1, 2)
-    offsets = (timedelta(hours=-1), "+3h")
+    offsets = (timedelta(minutes=-30), "+3h")
     made = await client.schedules.create(
         Schedule(key=key, anchor=anchor, offsets=offsets, callback=QUEUE, labels={"day": key})
     )
     assert (made.anchor, tuple(made.offsets or ()), made.next) == (
-        anchor, ("-1h", "+3h"), (anchor - timedelta(hours=1), anchor + timedelta(hours=3)),
+        anchor, ("-30m", "+3h"), (anchor - timedelta(minutes=30), anchor + timedelta(hours=3)),
     )  # fmt: skip
-    assert (await client.schedules.move(key, later)).next[0] == later - timedelta(hours=1)
+    assert (await client.schedules.move(key, later)).next[0] == later - timedelta(minutes=30)
     moved = await client.schedules.move_all({"day": key}, timedelta(days=1))
     assert (moved.moved, moved.unmoved) == (1, 0)
     assert (await client.schedules.get(key)).anchor == later + timedelta(days=1)
