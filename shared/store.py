@@ -32,7 +32,7 @@ from shared.bus.store_topics import BusTopics
 from shared.bus.store_wake_ups import WakeUps
 from shared.clock.store_occurrences import Occurrences
 from shared.clock.store_outcomes import DeadLetters, Outcomes
-from shared.clock.store_schedules import Schedules
+from shared.clock.store_schedules import Calendars, Schedules
 from shared.console.store_audit import AuditLog
 from shared.console.store_bulk import BulkActions, BulkJobsOf
 from shared.console.store_idempotency import IdempotencyKeys, Imports
@@ -108,6 +108,7 @@ class Store:
         self.held_out = self.add("held_out", HeldOut)
         self.feedbacks = self.add("feedbacks", Feedbacks)
         self.schedules = self.add("schedules", Schedules)
+        self.calendars = self.add("calendars", Calendars)
         self.occurrences = self.add("occurrences", Occurrences)
         self.upkeep_turns = self.add("upkeep_turns", partial(Occurrences, name="upkeep_turns"))
         self.outcomes = self.add("outcomes", Outcomes)

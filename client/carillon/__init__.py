@@ -36,6 +36,7 @@ _NAMES = {
         "Credential CredentialChange CredentialDetail CredentialQueue CredentialStatus Credentials "
         "Reencrypted SendRetry StoredCredential"
     ),
+    "dead_letters": "DeadLetters",
     "errors": "CarillonError Conflict Forbidden Invalid NotFound Unauthorized Unavailable",
     "jobs": "Group Groups Jobs Move MoveFigures ZoneJob",
     "messages": (
@@ -46,7 +47,7 @@ _NAMES = {
         "AudienceCount Batch JobEvent JobPreview JobStage LocaleCount MessageSample MessagesPreview Notice "
         "PushJob QueuePreview Rate RatePoint Sample Samples StoredJob ZoneCount ZonePreview ZoneStart"
     ),
-    "schedules": ("Callback DeadLetters OutcomeResult Schedule ScheduleState Schedules StoredSchedule job_callback"),
+    "schedules": ("Calendars Callback OutcomeResult Schedule ScheduleState Schedules StoredSchedule job_callback"),
     "signing": "NotVerified SigningSecrets verify",
     "templates": "Rendering StoredTemplate Template Templates Upload UploadPart Uploads",
     "wire": "ItemError",
@@ -56,7 +57,7 @@ _NAMES = {
     ),
     "wire.clock": (
         "BulkResult DeadLetter DueInstant DueInstants ErrorCount FireWithin Fired HttpCallback JobCallback "
-        "KafkaCallback MovedSchedules Outcome RabbitCallback Retry ScheduleName WholeDeadLetter"
+        "KafkaCallback LeftOut MovedSchedules Outcome RabbitCallback Retry ScheduleName StoredCalendar WholeDeadLetter"
     ),
 }
 """Each module with its public names, as `__init__.pyi` tells them to type checkers. A name is loaded at its first use:

@@ -157,6 +157,9 @@ from carillon.credentials import (
 from carillon.credentials import (
     StoredCredential as StoredCredential,
 )
+from carillon.dead_letters import (
+    DeadLetters as DeadLetters,
+)
 from carillon.errors import (
     CarillonError as CarillonError,
 )
@@ -296,10 +299,10 @@ from carillon.push_jobs import (
     ZoneStart as ZoneStart,
 )
 from carillon.schedules import (
-    Callback as Callback,
+    Calendars as Calendars,
 )
 from carillon.schedules import (
-    DeadLetters as DeadLetters,
+    Callback as Callback,
 )
 from carillon.schedules import (
     OutcomeResult as OutcomeResult,
@@ -383,6 +386,9 @@ from carillon.wire.clock import (
     KafkaCallback as KafkaCallback,
 )
 from carillon.wire.clock import (
+    LeftOut as LeftOut,
+)
+from carillon.wire.clock import (
     MovedSchedules as MovedSchedules,
 )
 from carillon.wire.clock import (
@@ -396,6 +402,9 @@ from carillon.wire.clock import (
 )
 from carillon.wire.clock import (
     ScheduleName as ScheduleName,
+)
+from carillon.wire.clock import (
+    StoredCalendar as StoredCalendar,
 )
 from carillon.wire.clock import (
     WholeDeadLetter as WholeDeadLetter,

@@ -12,9 +12,10 @@ from carillon.calls import Async, M, Sync, run
 from carillon.connections import Runtime
 from carillon.console import Audit, BulkActions, Deployment, Queues
 from carillon.credentials import Credentials
+from carillon.dead_letters import DeadLetters
 from carillon.jobs import Groups, Jobs
 from carillon.messages import Messages, Suppressions
-from carillon.schedules import DeadLetters, Schedules
+from carillon.schedules import Calendars, Schedules
 from carillon.signing import SigningSecrets
 from carillon.templates import Templates, Uploads
 from carillon.transport import Transport
@@ -64,6 +65,7 @@ class Resources(Deployment[M]):
         self.bus_dead_letters = BusDeadLetters[M](transport)
         self.queues = Queues[M](transport)
         self.schedules = Schedules[M](transport)
+        self.calendars = Calendars[M](transport)
         self.dead_letters = DeadLetters[M](transport)
         self.jobs = Jobs[M](transport)
         self.messages = Messages[M](transport)

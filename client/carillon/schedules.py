@@ -1,9 +1,7 @@
-"""`client.schedules` and `client.dead_letters`: schedules, many at once too, and occurrences that failed every
-attempt.
-"""
+"""`client.schedules` and `client.calendars`: schedules, many at once too, and the days on which they do not fire."""
 
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from enum import StrEnum
 from http import HTTPStatus
 from itertools import count
@@ -14,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
 from carillon.attempts import query_of
-from carillon.calls import GONE, PAGE_SIZE, M, Resource, call, listing
+from carillon.calls import PAGE_SIZE, M, Resource, call, listing
 from carillon.files import each
 from carillon.messages import MessageJob
 from carillon.push_jobs import PushJob
@@ -23,10 +21,9 @@ from carillon.values import encode, in_utc, read_decimal, written
 from carillon.wire import ItemError
 from carillon.wire import clock as wire
 from carillon.wire.clock import (
+    Backfilled,
     BulkResult,
-    DeadLetter,
     DueInstants,
-    ErrorCount,
     Fired,
     HttpBody,
     HttpCallback,
@@ -34,6 +31,7 @@ from carillon.wire.clock import (
     JobStartBody,
     KafkaBody,
     KafkaCallback,
+    LeftOut,
     MovedSchedules,
     Outcome,
     RabbitBody,
@@ -41,7 +39,7 @@ from carillon.wire.clock import (
     Request,
     Retry,
     SchedulePreview,
-    WholeDeadLetter,
+    StoredCalendar,
 )
 
 
@@ -355,10 +353,34 @@ class Schedules(Resource[M]):
         )
 
     @call
+    async def backfill(
+        self, key: str, since: datetime, until: datetime, *, namespace: str = "", reason: str = ""
+    ) -> int:
+        """Fire the instants that lie between two past times, at most 10,000: how many. Each is fired by a backfill
+        once.
+
+        Raises:
+            NotFound: there is no such schedule.
+            Conflict: another backfill of it is under way.
+            Invalid: a time lies ahead, or there are too many instants.
+        """
+        content = encode({"from": written(since, "since"), "to": written(until, "until")})
+        query = query_of(namespace=namespace)
+        answer = await self._post(Backfilled, "schedules", key, "backfill", query=query, content=content, reason=reason)
+        return answer.instants
+
+    @call
     async def preview(self, schedule: Schedule) -> tuple[datetime, ...]:
         """The next 20 instants of a schedule, which is not made; its key, if it has one, tells its delay in the
         window. Raises `Invalid`."""
         return (await self._post(SchedulePreview[datetime], "schedules", "preview", content=schedule.encoded())).next
+
+    @call
+    async def find_left_out(self, schedule: Schedule) -> tuple[LeftOut[datetime], ...]:
+        """The instants that the calendars of such a schedule leave out or shift, up to the last that `preview` shows.
+        Raises `Invalid`."""
+        preview = await self._post(SchedulePreview[datetime], "schedules", "preview", content=schedule.encoded())
+        return preview.left_out or ()
 
     @listing
     def bulk(
@@ -384,59 +406,33 @@ def _made(answer: Answer) -> StoredSchedule:
     return replace(answer.read(StoredSchedule, read_decimal), created=answer.status == HTTPStatus.CREATED)
 
 
-class _Retried(Struct, frozen=True):
-    retried: int
-
-
-class DeadLetters(Resource[M]):
-    """The caller's own dead letters, or those of another `namespace` over which the caller has a role (`*`, where one
-    only looks: of all). All methods raise `CarillonError`."""
-
-    _floats = staticmethod(read_decimal)
+class Calendars(Resource[M]):
+    """The caller's own calendars, or those of another `namespace`: the days on which schedules do not fire. All methods
+    raise `CarillonError`."""
 
     @listing
     def list(
-        self, *, key: str = "", namespace: str = "", limit: int | None = None, page_size: int = PAGE_SIZE
-    ) -> AsyncGenerator[DeadLetter[datetime]]:
-        """All of them, or those of one key; read page by page."""
-        query = query_of(key=key, namespace=namespace)
-        return self._list(list[DeadLetter[datetime]], "dead-letters", query=query, limit=limit, page_size=page_size)
-
-    @call
-    async def get(self, id: str, *, namespace: str = "") -> WholeDeadLetter[datetime, Any]:
-        """A dead letter, and what a retry would do now. Raises `NotFound`."""
-        return await self._get(WholeDeadLetter[datetime, Any], "dead-letters", id, query=query_of(namespace=namespace))
-
-    @call
-    async def count_errors(self, *, key: str = "", namespace: str = "") -> tuple[ErrorCount[datetime], ...]:
-        """The errors of the last dead letters, the most frequent first."""
-        query = query_of(key=key, namespace=namespace)
-        return await self._get(tuple[ErrorCount[datetime], ...], "dead-letters", "errors", query=query)
-
-    @call
-    async def retry(self, id: str, *, namespace: str = "", reason: str = "") -> None:
-        """Try one again, with what its schedule says now. Raises `NotFound`, `Conflict` if its schedule is gone."""
+        self, *, namespace: str = "", limit: int | None = None, page_size: int = PAGE_SIZE
+    ) -> AsyncGenerator[StoredCalendar[datetime]]:
+        """All calendars by name; read page by page."""
         query = query_of(namespace=namespace)
-        await self._call("POST", "dead-letters", id, "retry", query=query, reason=reason, done_before=GONE)
+        return self._list(list[StoredCalendar[datetime]], "calendars", query=query, limit=limit, page_size=page_size)
 
     @call
-    async def discard(self, id: str, *, namespace: str = "", reason: str = "") -> None:
-        """Give one up. Raises `NotFound`."""
-        query = query_of(namespace=namespace)
-        await self._call("POST", "dead-letters", id, "discard", query=query, reason=reason, done_before=GONE)
+    async def get(self, name: str, *, namespace: str = "") -> StoredCalendar[datetime]:
+        """A calendar. Raises `NotFound`."""
+        return await self._get(StoredCalendar[datetime], "calendars", name, query=query_of(namespace=namespace))
 
     @call
-    async def retry_all(self, *, key: str | None = None, namespace: str = "", reason: str = "") -> int:
-        """Try all of them again, or those of one key: how many. Those whose schedules are gone stay.
+    async def put(
+        self, name: str, dates: Iterable[date], *, timezone: str = "UTC", reason: str = ""
+    ) -> StoredCalendar[datetime]:
+        """Make or replace a calendar of up to 1,000 dates. The schedules that exclude it follow within seconds. Raises
+        `Invalid`."""
+        content = encode({"dates": [each.isoformat() for each in dates], "timezone": timezone})
+        return await self._put(StoredCalendar[datetime], "calendars", name, content=content, reason=reason)
 
-        Over 500 are tried by a bulk action of the server, one page after the other: `client.bulk_actions.list` shows
-        it. The number is that of its things then, with those that stay. Raises `Conflict` where too many such actions
-        are underway.
-
-        None is tried twice; but after an attempt whose answer was lost, those that it dealt with are not counted.
-        """
-        content = encode({} if key is None else {"key": key})
-        query = query_of(namespace=namespace)
-        return (
-            await self._post(_Retried, "dead-letters", "retry", query=query, content=content, reason=reason)
-        ).retried
+    @call
+    async def delete(self, name: str, *, namespace: str = "", reason: str = "") -> None:
+        """Delete a calendar. Raises `NotFound`, and `Conflict` if a schedule excludes it."""
+        await self._delete("calendars", name, query=query_of(namespace=namespace), reason=reason)

@@ -92,7 +92,12 @@ def _ids(*path: str, word: str) -> Complete:
     return of(lambda session, _: ((each["id"], str(each[word])) for each in session.api.items(*path, limit=MOST)))
 
 
+def _calendars(session: "Session", _: str) -> Names:
+    return ((each["name"], each["timezone"]) for each in session.api.items("calendars", limit=MOST))
+
+
 apps, jobs, groups, templates, schedules = of(_apps), of(_jobs), of(_groups), of(_templates), of(_schedules)
+calendars = of(_calendars)
 credentials = of(_credentials)
 dead_letters = _ids("dead-letters", word="key")
 bulk = _ids("bulk-actions", word="act")

@@ -21,6 +21,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "Schedules": {
         "schedules": "Callbacks at their instants: once, by cron, or at intervals.",
         "signing-secrets": "Secrets that sign your webhooks.",
+        "calendars": "Days on which schedules do not fire.",
         "namespaces": "Namespaces that own schedules.",
     },
     "Event bus": {

@@ -18,9 +18,12 @@ from datetime import datetime, timedelta
 import structlog
 
 from services.scheduler.deliver import Deliveries, Due
+from shared.clock.calendars import find_days
+from shared.clock.rules.calendars import Days
 from shared.clock.rules.callbacks import ByWorker
 from shared.clock.rules.occurrences import SCHEDULE, Occurrence, OccurrenceKind, Owner, read_owner
-from shared.clock.rules.schedules import Schedule, Verdict, judge, missed_until
+from shared.clock.rules.schedules import Schedule
+from shared.clock.rules.verdicts import Verdict, judge, missed_until
 from shared.clock.settlement import Attempt, Settlement, not_attempted
 from shared.clock.store_occurrences import Retry
 from shared.core.errors import Unavailable
@@ -75,23 +78,24 @@ class Fire:
         work = [(occurrence, owner.kind) for occurrence, owner in owned if owner.kind != SCHEDULE]
         ids = {schedule_id for _, schedule_id in callbacks}
         schedules = await self._store.schedules.many(list(ids), small=True) if ids else {}
+        days = await find_days(self._store, schedules.values())
         await fault("clock.after_look")
         _check_trusted(trusted_until)
-        moved = await self._callbacks(callbacks, schedules, trusted_until)
+        moved = await self._callbacks(callbacks, schedules, days, trusted_until)
         await self._begin_work(work)
         return moved
 
     async def _callbacks(
-        self, due: Sequence[tuple[Occurrence, str]], schedules: Mapping[str, Schedule], trusted_until: float
+        self,
+        due: Sequence[tuple[Occurrence, str]],
+        schedules: Mapping[str, Schedule],
+        days: Mapping[str, Days],
+        trusted_until: float,
     ) -> bool:
         if not due:
             return False
         now = self._time.reckon()
-        judged: dict[Verdict, list[tuple[Occurrence, Schedule | None]]] = {verdict: [] for verdict in Verdict}
-        for occurrence, schedule_id in due:
-            schedule = schedules.get(schedule_id)
-            verdict = judge(schedule, occurrence, now, tick=self._tick, misfire_after=self._misfire_after)
-            judged[verdict].append((occurrence, schedule))
+        judged = self._judge(due, schedules, days, now)
         await self._store.occurrences.complete([occurrence for occurrence, _ in judged[Verdict.VOID]])
         await self._store.occurrences.retry(
             [
@@ -103,7 +107,7 @@ class Fire:
         await self._hold_back(judged[Verdict.HOLD])
         moving = [(occurrence, schedule) for occurrence, schedule in judged[Verdict.MOVE] if schedule is not None]
         if moving:
-            await self._settlement.follow_anchors(moving)
+            await self._settlement.follow(moving)
         skipped = [
             self._skip(occurrence, schedule, now)
             for occurrence, schedule in judged[Verdict.SKIP]
@@ -112,6 +116,27 @@ class Fire:
         firing = [(occurrence, schedule) for occurrence, schedule in judged[Verdict.FIRE] if schedule is not None]
         moved = await self._attempt_and_settle(firing, skipped, trusted_until)
         return bool(judged[Verdict.MOVE]) or any(occurrence.due <= now + self._tick for occurrence in moved)
+
+    def _judge(
+        self,
+        due: Sequence[tuple[Occurrence, str]],
+        schedules: Mapping[str, Schedule],
+        days: Mapping[str, Days],
+        now: datetime,
+    ) -> dict[Verdict, list[tuple[Occurrence, Schedule | None]]]:
+        judged: dict[Verdict, list[tuple[Occurrence, Schedule | None]]] = {verdict: [] for verdict in Verdict}
+        for occurrence, schedule_id in due:
+            schedule = schedules.get(schedule_id)
+            verdict = judge(
+                schedule,
+                occurrence,
+                now,
+                tick=self._tick,
+                misfire_after=self._misfire_after,
+                days=days.get(schedule_id),
+            )
+            judged[verdict].append((occurrence, schedule))
+        return judged
 
     def _skip(self, occurrence: Occurrence, schedule: Schedule, now: datetime) -> Attempt:
         passed_over = missed_until(schedule.definition.misfire, now, misfire_after=self._misfire_after)

@@ -18,8 +18,11 @@ from services.api.bus.routemaster.api_tokens import ApiTokensResource, PulseReso
 from services.api.bus.routemaster.subscribers import PublishedSubscribersResource
 from services.api.bus.routemaster.topics import PublishedTopicsResource
 from services.api.clock.bulk import BulkResource
+from services.api.clock.calendars import CalendarsResource
 from services.api.clock.dead_letters import DeadLettersResource
 from services.api.clock.limits import ScheduleLimits
+from services.api.clock.moves import ScheduleMovesResource
+from services.api.clock.pages.calendars import CALENDAR, CALENDARS, CalendarFormPages
 from services.api.clock.pages.schedules import LETTER, LETTERS, SCHEDULE, SCHEDULES, DefinitionPages
 from services.api.clock.schedules import SchedulesResource
 from services.api.console.audit import AuditResource
@@ -64,6 +67,7 @@ from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
 from shared.bus.deliveries import DeliveryLookup, LoggedEvents
 from shared.bus.receivers import Receivers, ReceiverTrials
+from shared.clock.backfill import BackfillFlow
 from shared.clock.rules.callbacks import Targets
 from shared.jobs.rules.uploads import MAX_BYTES
 from shared.jobs.uploads import UploadFlow
@@ -148,6 +152,9 @@ def build_pages(rooms: Rooms) -> list[PageSet]:
         SCHEDULES,
         SCHEDULE,
         DefinitionPages(),
+        CALENDARS,
+        CALENDAR,
+        CalendarFormPages(),
         LETTERS,
         LETTER,
         OverviewPages(rooms.console.overviews.glance),
@@ -214,8 +221,10 @@ def _clock(rooms: Rooms, drafts: JobDrafts) -> Sequence[Resource]:
         check_url=servers.check_callback_url,
     )
     return (
-        SchedulesResource(store, schedules, rooms.clock.anchors, targets, limits),
+        SchedulesResource(store, schedules, targets, limits),
+        ScheduleMovesResource(store, schedules, rooms.clock.anchors, BackfillFlow(store, servers.time)),
         BulkResource(store, schedules, targets, limits),
+        CalendarsResource(store),
         DeadLettersResource(store, schedules),
     )
 

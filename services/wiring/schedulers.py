@@ -15,6 +15,7 @@ from shared.bus.rules.wake_ups import QUEUE_OWNER
 from shared.bus.standing import QueueGauges
 from shared.bus.upkeep import BacklogUpkeep, BusRetention, ChunkUpkeep
 from shared.bus.waking import DueQueues
+from shared.clock.calendars import CalendarFollowing
 from shared.clock.settlement import Retention
 from shared.console import overview
 from shared.console.audit import ConsoleRetention
@@ -68,6 +69,9 @@ def periodic_work(rooms: Rooms) -> list[Work]:
     async def align_anchors() -> Swept:
         return Swept(claimed=await rooms.clock.anchors.align_all())
 
+    async def follow_calendars() -> Swept:
+        return Swept(claimed=await CalendarFollowing(store, time).run_once())
+
     async def forget_sessions() -> Swept:
         return Swept(discarded=await store.sessions.remove_over(await time.now()))
 
@@ -87,6 +91,7 @@ def periodic_work(rooms: Rooms) -> list[Work]:
         ("limits of backlogs", BacklogUpkeep(store, time, bus.backlog_limits).run_once, bus_upkeep.INTERVAL_SECONDS),
         ("retention of the bus", BusRetention(store, time, settings.bus).run_once, seldom),
         ("moved anchors", align_anchors, sweeps),
+        ("changed calendars", follow_calendars, sweeps),
         ("sweep", Sweep(store, time).run_once, sweeps),
         ("retention", Retention(store, time, chosen).run_once, seldom),
         ("retention of the console", retention_of_console.run_once, seldom),

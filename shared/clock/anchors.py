@@ -16,16 +16,9 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shared.clock.rules.instants import last_due, occurrences, offset_due, with_anchor
 from shared.clock.rules.occurrences import offset_id
-from shared.clock.rules.schedules import (
-    Definition,
-    Schedule,
-    digest,
-    last_due,
-    occurrences,
-    offset_due,
-    with_anchor,
-)
+from shared.clock.rules.schedules import Definition, Schedule, digest
 from shared.core.errors import Conflict, Invalid
 from shared.runtime.faults import fault
 from shared.runtime.tracing import current_trace
@@ -119,7 +112,7 @@ class AnchorFlow:
             return
         found = await self._store.occurrences.find_offsets(schedule.owner, schedule.generation)
         dues = [(each, offset_due(schedule.definition, schedule.key, each.offset_ms)) for each in found]
-        moves = [(each, due) for each, due in dues if due is not None and due != each.due]
+        moves = [(each, replace(each, due=due)) for each, due in dues if due is not None and due != each.due]
         await self._store.occurrences.align(moves, await self._time.now())
         await self._store.schedules.end_aligning(schedule)
 

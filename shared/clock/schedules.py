@@ -14,11 +14,15 @@ first: a repeated request then costs one read and writes nothing.
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from shared.clock.anchors import AnchorFlow, stays_in_place
+from shared.clock.calendars import find_days
+from shared.clock.rules.calendars import Days
+from shared.clock.rules.instants import last_due, occurrences, split_by_now, spread
 from shared.clock.rules.occurrences import PARKED, DeadLetter, Occurrence, OccurrenceKind, once, outcome_id
 from shared.clock.rules.recurrence import Cron, Every
 from shared.clock.rules.schedules import (
@@ -29,11 +33,7 @@ from shared.clock.rules.schedules import (
     as_asked,
     digest,
     has_content,
-    last_due,
-    occurrences,
     schedule_id,
-    split_by_now,
-    spread,
 )
 from shared.clock.settlement import let_go_if_active
 from shared.core.errors import Conflict, Invalid, Refused, Unavailable
@@ -85,7 +85,9 @@ class Accepted(Struct, frozen=True):
 Answer = Accepted | Refused
 
 
-async def draft_all(wanted: Iterable[Wanted], now: datetime) -> tuple[list[ScheduleDraft], dict[str, Answer]]:
+async def draft_all(
+    wanted: Iterable[Wanted], now: datetime, days: Mapping[str, Days] = MappingProxyType({})
+) -> tuple[list[ScheduleDraft], dict[str, Answer]]:
     """The drafts to store, and the refusals. Other coroutines run in between, because a list may have 10,000
     instants."""
     drafts: list[ScheduleDraft] = []
@@ -93,14 +95,14 @@ async def draft_all(wanted: Iterable[Wanted], now: datetime) -> tuple[list[Sched
     generation, turns = fresh_generation(), Turns()
     for want in wanted:
         try:
-            drafts.append(draft_one(want, now, generation))
+            drafts.append(draft_one(want, now, generation, days.get(want.id)))
         except Invalid as error:
             refused[want.id] = error
         await turns.give()
     return drafts, refused
 
 
-def draft_one(wanted: Wanted, now: datetime, generation: str) -> ScheduleDraft:
+def draft_one(wanted: Wanted, now: datetime, generation: str, days: Days | None = None) -> ScheduleDraft:
     schedule = Schedule(
         id=wanted.id,
         namespace=wanted.namespace,
@@ -113,7 +115,7 @@ def draft_one(wanted: Wanted, now: datetime, generation: str) -> ScheduleDraft:
         sweep_at=last_due(wanted.definition, wanted.key),
         made_by=wanted.made_by,
     )
-    drafted = occurrences(schedule)
+    drafted = occurrences(schedule, days)
     if all(occurrence.visible_at == PARKED for occurrence in drafted):
         raise nothing_ahead(wanted.definition)
     return ScheduleDraft(schedule, [replace(occurrence, trace=wanted.trace) for occurrence in drafted])
@@ -234,7 +236,8 @@ class ScheduleFlow:
                 if amended := await self._anchors.amend(existing, wanted.definition, made_by=wanted.made_by):
                     return Accepted(amended, changed=True)
                 continue
-            draft = draft_one(wanted, await self._time.now(), fresh_generation())
+            days = await find_days(self._store, [wanted])
+            draft = draft_one(wanted, await self._time.now(), fresh_generation(), days.get(wanted.id))
             if existing is None:
                 if not await self._commit([draft]):
                     return Accepted(draft.schedule, created=True, skipped=skipped_of(draft.schedule))
@@ -304,7 +307,7 @@ class ScheduleFlow:
         return asked
 
     async def _has_ended(self, asked: Occurrence, at: datetime | None) -> bool:
-        return at is not None and await self._store.outcomes.has(outcome_id(asked, 1))
+        return at is not None and bool(await self._store.outcomes.find([outcome_id(asked, 1)]))
 
     async def retry(self, letters: Sequence[DeadLetter]) -> Retried:
         """Attempt these instants again, with the current definitions of their schedules.
@@ -339,7 +342,8 @@ class ScheduleFlow:
         answers = {} if probably_free else await self._answer_taken(wanted)
         self._keys_are_free = not answers
         while left := {id: want for id, want in wanted.items() if id not in answers}:
-            fresh, refused = await draft_all(left.values(), await self._time.now())
+            days = await find_days(self._store, left.values())
+            fresh, refused = await draft_all(left.values(), await self._time.now(), days)
             taken = await self._commit(fresh)
             schedules = [draft.schedule for draft in fresh if draft.schedule.id not in taken]
             answers |= {

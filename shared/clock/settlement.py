@@ -19,9 +19,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
+import msgspec
 from msgspec import Struct
 
+from shared.clock.calendars import find_days
+from shared.clock.rules.calendars import Days
 from shared.clock.rules.callbacks import Undeliverable
+from shared.clock.rules.instants import next_occurrence, offset_due, replan
 from shared.clock.rules.occurrences import (
     DeadLetter,
     Occurrence,
@@ -34,7 +38,7 @@ from shared.clock.rules.occurrences import (
     overlap_event,
     retry_entry,
 )
-from shared.clock.rules.schedules import Schedule, next_occurrence, offset_due
+from shared.clock.rules.schedules import Schedule
 from shared.clock.store_occurrences import Retry, fresh_token
 from shared.core.errors import CarillonError, Unavailable
 from shared.runtime.faults import fault
@@ -159,17 +163,24 @@ class Settlement:
         """Delete settled occurrences, or move them to the next instant of their series; returns those that moved."""
         moves: list[tuple[Occurrence, Occurrence]] = []
         ended: list[Occurrence] = []
-        finished: list[Schedule] = []
+        finished: list[tuple[Occurrence, Schedule]] = []
+        days = await find_days(self._store, [schedule for _, schedule in done])
         for occurrence, schedule in done:
-            moved = _next_of_series(occurrence, schedule, passed_over.get(occurrence.id))
-            if moved is not None:
-                moves.append((occurrence, moved))
+            if occurrence.kind is not OccurrenceKind.SERIES:
+                ended.append(occurrence)
                 continue
-            ended.append(occurrence)
-            if occurrence.kind is OccurrenceKind.SERIES:
-                finished.append(schedule)
-        if finished:
-            await self._store.schedules.end(finished, at=max(occurrence.due for occurrence in ended))
+            moved = next_occurrence(
+                schedule.definition,
+                schedule.key,
+                occurrence,
+                passed_over=passed_over.get(occurrence.id),
+                days=days.get(schedule.id),
+            )
+            if moved is None:
+                finished.append((occurrence, schedule))
+            else:
+                moves.append((occurrence, moved))
+        await self._end_series(finished)
         await self._store.occurrences.complete(ended)
         await self._store.occurrences.move(moves)
         if moves:
@@ -181,10 +192,23 @@ class Settlement:
         # Another request may have resumed a schedule after the read and before its occurrence was held back.
         await let_go_if_active(self._store, schedule_ids)
 
-    async def follow_anchors(self, claimed: Sequence[tuple[Occurrence, Schedule]]) -> None:
-        """Move claimed occurrences to where their schedules' anchors are now, and let them go."""
-        dues = [(each, offset_due(schedule.definition, schedule.key, each.offset_ms)) for each, schedule in claimed]
-        await self._store.occurrences.move_claimed([(each, due) for each, due in dues if due is not None])
+    async def follow(self, claimed: Sequence[tuple[Occurrence, Schedule]]) -> None:
+        """Move claimed occurrences to where their schedules' anchors or calendars put them now, and let them go."""
+        days = await find_days(self._store, [schedule for _, schedule in claimed])
+        moved: list[Occurrence] = []
+        for occurrence, schedule in claimed:
+            fresh = _follow(occurrence, schedule, days.get(schedule.id))
+            if fresh is None:
+                await self._end_series([(occurrence, schedule)])
+            else:
+                moved.append(fresh)
+        await self._store.occurrences.move_claimed(moved)
+
+    async def _end_series(self, ended: Sequence[tuple[Occurrence, Schedule]]) -> None:
+        if ended:
+            at = max(occurrence.due for occurrence, _ in ended)
+            await self._store.schedules.end([schedule for _, schedule in ended], at=at)
+            await self._store.occurrences.complete([occurrence for occurrence, _ in ended])
 
     def _outcome(self, attempt: Attempt) -> Outcome:
         occurrence = attempt.occurrence
@@ -264,10 +288,11 @@ def _delay(attempt: Attempt, chance: float) -> timedelta:
     return timedelta(milliseconds=round(seconds * 1000))
 
 
-def _next_of_series(occurrence: Occurrence, schedule: Schedule, passed_over: datetime | None) -> Occurrence | None:
-    if occurrence.kind is not OccurrenceKind.SERIES:
-        return None
-    return next_occurrence(schedule.definition, schedule.key, occurrence, passed_over=passed_over)
+def _follow(occurrence: Occurrence, schedule: Schedule, days: Days | None) -> Occurrence | None:
+    if occurrence.kind is OccurrenceKind.SERIES:
+        return replan(schedule.definition, schedule.key, occurrence, days)
+    due = offset_due(schedule.definition, schedule.key, occurrence.offset_ms)
+    return None if due is None else msgspec.structs.replace(occurrence, due=due)
 
 
 def _letter(attempt: Attempt) -> DeadLetter:

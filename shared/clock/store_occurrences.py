@@ -131,13 +131,13 @@ class Occurrences(Aggregate):
 
     async def move(self, moves: Sequence[tuple[Occurrence, Occurrence]]) -> None:
         """Move each claimed document of a series to its next instant; a held-back one stays held back."""
-        by_due: dict[datetime, list[Occurrence]] = {}
+        by_due: dict[tuple[datetime, int], list[Occurrence]] = {}
         for claimed, following in moves:
-            by_due.setdefault(following.due, []).append(claimed)
+            by_due.setdefault((following.due, following.offset_ms), []).append(claimed)
         await self._write(
             [
-                UpdateMany(query, [{"$set": _next_due_fields(due)}, {"$unset": ["token", "begun", "attempts"]}])
-                for due, claimed in by_due.items()
+                UpdateMany(query, _next_due_update(due, offset_ms))
+                for (due, offset_ms), claimed in by_due.items()
                 for query in _claims(claimed)
             ]
         )
@@ -146,20 +146,20 @@ class Occurrences(Aggregate):
         query = {"owner": owner, "generation": generation, "kind": OccurrenceKind.OFFSET.value}
         return [_value(document) async for document in self._occurrences.find(query)]
 
-    async def align(self, moves: Sequence[tuple[Occurrence, datetime]], now: datetime) -> None:
-        """Move occurrences to these instants, unless they are claimed: the process that holds one moves it, or is
-        firing it. A parked one stays parked if it is still past."""
+    async def align(self, moves: Sequence[tuple[Occurrence, Occurrence]], now: datetime) -> None:
+        """Move occurrences, each as it was and where it goes, unless they are claimed or have gone on: the process that
+        holds one moves it, or is firing it. A parked one stays parked if it is still past."""
         updates = []
-        for occurrence, due in moves:
+        for before, moved in moves:
+            due = moved.due
             parked = {"$cond": [{"$eq": ["$visible_at", PARKED]}, PARKED, due]} if due <= now else due
-            updates.append(_move_to({"_id": occurrence.id, "token": {"$exists": False}}, due, parked))
+            query = {"_id": before.id, "due": before.due, "token": {"$exists": False}}
+            updates.append(_move_to(query, moved, parked))
         await self._write(updates)
 
-    async def move_claimed(self, moves: Sequence[tuple[Occurrence, datetime]]) -> None:
-        """Move claimed occurrences to these instants, and let them go."""
-        await self._write(
-            [_move_to({"_id": occurrence.id, "token": occurrence.token}, due, due) for occurrence, due in moves]
-        )
+    async def move_claimed(self, moved: Sequence[Occurrence]) -> None:
+        """Let these claimed occurrences go, at their new instants."""
+        await self._write([_move_to({"_id": each.id, "token": each.token}, each, each.due) for each in moved])
 
     async def retry(self, retries: Sequence[Retry]) -> None:
         """Make claimed occurrences visible again, each at its moment, unless they are held back."""
@@ -367,10 +367,10 @@ def _not_parked(query: Document) -> Document:
     return query | {"visible_at": {"$ne": PARKED}}
 
 
-def _move_to(query: Document, due: datetime, visible_at: Any) -> UpdateMany:
+def _move_to(query: Document, moved: Occurrence, visible_at: Any) -> UpdateMany:
     visible_at = {"$cond": [{"$eq": ["$visible_at", HELD_BACK]}, HELD_BACK, visible_at]}
-    fields = {"due": due, "fires_at": due, "visible_at": visible_at, "claims": 0}
-    return UpdateMany(query, [{"$set": fields}, {"$unset": "token"}])
+    fields = {"due": moved.due, "fires_at": moved.due, "visible_at": visible_at, "claims": 0}
+    return UpdateMany(query, [{"$set": fields | {"offset_ms": moved.offset_ms}}, {"$unset": "token"}])
 
 
 def _not_held_back(query: Document) -> Document:
@@ -384,10 +384,11 @@ def _retry_update(fires_at: datetime, attempts: int, made: bool) -> Document:
     return {"$set": moments | refused | {"claims": 0}, "$unset": {"token": ""} | ended}
 
 
-def _next_due_fields(due: datetime) -> Document:
+def _next_due_update(due: datetime, offset_ms: int) -> list[Document]:
     visible_at = {"$cond": [{"$eq": ["$visible_at", HELD_BACK]}, HELD_BACK, due]}
-    moments = {"due": due, "fires_at": due, "visible_at": visible_at}
-    return moments | {"claims": 0, "runs": {"$add": ["$runs", 1]}}
+    fields: Document = {"due": due, "fires_at": due, "visible_at": visible_at, "claims": 0}
+    fields |= {"runs": {"$add": ["$runs", 1]}} | ({"offset_ms": offset_ms} if offset_ms else {})
+    return [{"$set": fields}, {"$unset": ["token", "begun", "attempts", *([] if offset_ms else ["offset_ms"])]}]
 
 
 def _document(occurrence: Occurrence) -> Document:

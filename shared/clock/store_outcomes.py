@@ -40,8 +40,10 @@ class Outcomes(Aggregate):
         if repeated:
             await self._outcomes.bulk_write([_overrule(outcome) for outcome in repeated], ordered=False)
 
-    async def has(self, outcome_id: str) -> bool:
-        return await self._outcomes.find_one({"_id": outcome_id}, {"_id": 1}) is not None
+    async def find(self, ids: Sequence[str]) -> set[str]:
+        """Those of the ids that are outcomes."""
+        found = self._outcomes.find({"_id": {"$in": list(ids)}}, {"_id": 1}, batch_size=len(ids) + 1)
+        return {document["_id"] for document in await found.to_list()}
 
     async def latest(self, owner: str, limit: int) -> list[Outcome]:
         found = self._outcomes.find({"owner": owner}).sort("at", DESCENDING).limit(limit)

@@ -1,4 +1,4 @@
-"""Schedules, one document each with the callback that all of its occurrences share.
+"""Schedules, one document each with the callback that all of its occurrences share; and their calendars.
 
 A list of up to 10,000 instants is a field of its own, so that firing reads a schedule without it.
 
@@ -14,18 +14,21 @@ from msgspec import Struct
 from pymongo import ASCENDING, ReturnDocument, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 
+from shared.clock.rules.calendars import Calendar
 from shared.clock.rules.schedules import (
     PENDING,
     TRANSITIONS,
+    Backfill,
     Definition,
     Schedule,
     ScheduleState,
+    calendar_ids,
     label_text,
     schedule_id,
 )
 from shared.core.documents import sources
 from shared.core.instants import from_ms, ms
-from shared.drivers.mongo.documents import Aggregate, Document, Page, insert_new, read_page
+from shared.drivers.mongo.documents import Aggregate, Codec, Document, Page, insert_new, read_page
 
 _definitions = msgspec.json.Decoder(Definition)
 _WITHOUT_INSTANTS = {"instants": 0}
@@ -35,6 +38,8 @@ _FIELDS = frozenset(Schedule.__struct_fields__)
 _OPTIONAL = ("sweep_at", "finished_at")  # absent rather than null: their indexes are sparse
 _LAST = ("last_job_id", "last_job_at", "last_move")  # absent at first; a replacement keeps them
 _ALIGNING = "aligning"  # its occurrences are about to follow its anchor
+_BACKFILLS = "backfills"
+_EXCLUDES = "excludes"  # the ids of its calendars
 _LABELS, _LABELLED_KEY = "labels", "labelled_key"
 
 
@@ -52,6 +57,7 @@ class Schedules(Aggregate):
         await self._schedules.create_index([("sweep_at", ASCENDING)], sparse=True)
         await self._schedules.create_index([("finished_at", ASCENDING)], sparse=True)
         await self._schedules.create_index([(_ALIGNING, ASCENDING)], sparse=True)
+        await self._schedules.create_index([(_EXCLUDES, ASCENDING), ("_id", ASCENDING)], sparse=True)
         await self._schedules.create_index([(_LABELS, ASCENDING), (_LABELLED_KEY, ASCENDING)], sparse=True)
 
     async def add(self, schedules: Sequence[Schedule]) -> set[str]:
@@ -134,7 +140,7 @@ class Schedules(Aggregate):
         change = {name: value for name, value in _document(schedule).items() if name not in kept} | more
         state = {"$cond": [{"$eq": ["$state", ScheduleState.PAUSED.value]}, "$state", ScheduleState.ACTIVE.value]}
         literal = {field: {"$literal": value} for field, value in change.items()}
-        unset = [field for field in (*_OPTIONAL, _LABELS, _LABELLED_KEY) if field not in change]
+        unset = [field for field in (*_OPTIONAL, _BACKFILLS, _EXCLUDES, _LABELS, _LABELLED_KEY) if field not in change]
         result = await self._schedules.update_one(
             {"_id": schedule.id} | query,
             [{"$set": literal | {"state": state}}, {"$unset": unset}],
@@ -160,6 +166,23 @@ class Schedules(Aggregate):
             query["last_job_id"] = {"$in": [schedule.last_job_id or None, job_id]}
         change = {"$set": {"last_job_id": job_id, "last_job_at": at}}
         return (await self._schedules.update_one(query, change)).matched_count == 1
+
+    async def page_excluding(self, calendar_id: str, *, after: str = "", limit: int) -> list[Schedule]:
+        """The schedules that exclude this calendar, by id after the id `after`; without their instants."""
+        query = {_EXCLUDES: calendar_id, "_id": {"$gt": after}}
+        found = self._schedules.find(query, _WITHOUT_INSTANTS, batch_size=_BATCH).sort("_id", ASCENDING).limit(limit)
+        return [_value(document) async for document in found]
+
+    async def begin_backfill(self, schedule: Schedule, backfill: Backfill) -> bool:
+        """Record the backfill; `False` if the schedule was replaced, or has another one since it was read."""
+        before = [_plain_backfill(each) for each in schedule.backfills]
+        query = {"_id": schedule.id, "generation": schedule.generation, _BACKFILLS: before or None}
+        change = {"$set": {_BACKFILLS: [*before, _plain_backfill(backfill)]}}
+        return (await self._schedules.update_one(query, change)).matched_count == 1
+
+    async def end_backfill(self, schedule: Schedule, backfill: Backfill) -> None:
+        query = {"_id": schedule.id, f"{_BACKFILLS}.at": backfill.at}
+        await self._schedules.update_one(query, {"$set": {f"{_BACKFILLS}.$.done": True}})
 
     async def adopt(self, schedule: Schedule, made_by: str) -> None:
         """Record that this token wants the schedule's content too, unless the content was replaced."""
@@ -267,12 +290,15 @@ def _may_become(to: ScheduleState) -> Document:
 def _document(schedule: Schedule) -> Document:
     definition = msgspec.structs.replace(schedule.definition, instants=())
     fields = {name: getattr(schedule, name) for name in schedule.__struct_fields__}
-    for name in (*_OPTIONAL, *_LAST):
+    fields[_BACKFILLS] = [_plain_backfill(each) for each in schedule.backfills]
+    for name in (*_OPTIONAL, *_LAST, _BACKFILLS):
         if not fields[name]:
             del fields[name]
+    excludes = calendar_ids(schedule.namespace, definition)
     return {
         "_id": fields.pop("id"),
         **fields,
+        **({_EXCLUDES: excludes} if excludes else {}),
         **_findable_labels(schedule.namespace, schedule.key, definition),
         "state": schedule.state.value,
         "definition": msgspec.json.encode(definition).decode(),
@@ -286,8 +312,54 @@ def _value(document: Document) -> Schedule:
     if instants := document.get("instants"):
         definition = msgspec.structs.replace(definition, instants=tuple(from_ms(instant) for instant in instants))
     state = ScheduleState(fields["state"])
+    fields[_BACKFILLS] = tuple(Backfill(**each) for each in fields.get(_BACKFILLS, ()))
     return Schedule(**(fields | {"id": document["_id"], "state": state, "definition": definition}))
+
+
+def _plain_backfill(backfill: Backfill) -> Document:
+    return {"since": backfill.since, "until": backfill.until, "at": backfill.at, "done": backfill.done}
 
 
 def _maybe(document: Document | None) -> Schedule | None:
     return None if document is None else _value(document)
+
+
+_calendars = Codec(Calendar)
+_CHANGED = "changed"  # until the series that exclude the calendar have followed it
+
+
+class Calendars(Aggregate):
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._collection = database["calendars"]
+
+    async def setup(self) -> None:
+        await self._collection.create_index([(_CHANGED, ASCENDING)], sparse=True)
+
+    async def put(self, calendar: Calendar) -> bool:
+        """Make or replace the calendar, and mark it as changed; whether it is new."""
+        change = {"$set": _calendars.document(calendar) | {_CHANGED: True}}
+        return (await self._collection.update_one({"_id": calendar.id}, change, upsert=True)).upserted_id is not None
+
+    async def get(self, id: str) -> Calendar | None:
+        return _calendars.maybe(await self._collection.find_one({"_id": id}))
+
+    async def many(self, ids: Sequence[str]) -> dict[str, Calendar]:
+        found = await self._collection.find({"_id": {"$in": list(ids)}}).to_list()
+        return {document["_id"]: _calendars.value(document) for document in found}
+
+    async def page(self, lead: str, *, after: str = "", limit: int) -> Page[Calendar]:
+        """The calendars whose ids begin with `lead`, which ends in a slash, after the name `after`; for an empty one
+        all, after the id `after`."""
+        bounds = {"$gt": lead + after} | ({"$lt": f"{lead[:-1]}0"} if lead else {})
+        return await read_page(self._collection, {"_id": bounds}, _calendars.value, order=("_id",), limit=limit)
+
+    async def remove(self, id: str) -> bool:
+        return (await self._collection.delete_one({"_id": id})).deleted_count == 1
+
+    async def find_changed(self, *, limit: int) -> list[Calendar]:
+        found = self._collection.find({_CHANGED: True}).limit(limit)
+        return [_calendars.value(document) async for document in found]
+
+    async def end_change(self, id: str, updated_at: datetime) -> None:
+        """Take the mark off, unless the calendar has been changed again."""
+        await self._collection.update_one({"_id": id, "updated_at": updated_at}, {"$unset": {_CHANGED: ""}})

@@ -47,6 +47,7 @@ POINTS: dict[str, str] = {
     "schedule.after_occurrences": "A process that has stored occurrences, which do not count without their schedule.",
     "schedule.after_replace": "A process that has replaced a schedule and not removed what belonged to the old one.",
     "schedule.after_amend": "A process that has moved the anchor of a schedule and not its occurrences.",
+    "schedule.after_backfill": "An API process that has noted a backfill and stored no occurrence.",
     "schedule.after_pause": "An API process that has paused a schedule and not held back its occurrences.",
     "schedule.after_resume": "An API process that has resumed a schedule and not let go its occurrences.",
     "schedule.after_remove": "An API process that has removed a schedule and not its occurrences.",

@@ -11,9 +11,10 @@ import pytest
 
 from carillon.wire.clock import Retry
 from services.embedded.processes import free_port
+from shared.clock.rules.instants import due_instants
 from shared.clock.rules.occurrences import OutcomeResult
 from shared.clock.rules.recurrence import Every
-from shared.clock.rules.schedules import due_instants, schedule_id
+from shared.clock.rules.schedules import schedule_id
 from shared.clock.schedules import Accepted
 from shared.core.instants import format_instant
 from tests.e2e.clocks import Receiver, receiving, scheduled

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from shared.clock.rules.instants import due_instants
 from shared.clock.rules.occurrences import OutcomeResult, job_id_of, occurrence_id
-from shared.clock.rules.schedules import Schedule, due_instants, schedule_id
+from shared.clock.rules.schedules import Schedule, schedule_id
 from shared.core.instants import format_instant
 from shared.jobs.rules.jobs import JobStatus
 from tests.chaos.test_clock_killed import ADMIN, an_api, end_leases

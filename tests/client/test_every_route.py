@@ -7,7 +7,7 @@ import inspect
 import re
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from types import SimpleNamespace
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -59,6 +59,7 @@ OF_THE_CALLER = {
     ("POST", "/schedules"),
     ("POST", "/schedules/bulk"),
     ("PUT", "/schedules/{key}"),
+    ("PUT", "/calendars/{calendar}"),
     ("PUT", "/bus/subscriptions/{key}"),
 }
 # What only Marathon's clients ask for, and the app that stands in each of its templates.
@@ -76,6 +77,7 @@ ARGUMENTS: dict[str, Any] = {
     "by": "+1d",
     "change": CredentialChange(rate=5.0),
     "credential": Credential(name="sms", kind="twilio", secret={"token": "hush"}, test_recipient="+34600000000"),
+    "dates": [date(2030, 12, 25)],
     "description": "What is ordered.",
     "event": Event(type="create", url="https://a.example.com/1"),
     "events": [Event(type="create", url="https://a.example.com/1")],

@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from shared.clock.rules.callbacks import HttpCallback
+from shared.clock.rules.instants import occurrences
 from shared.clock.rules.occurrences import Occurrence
 from shared.clock.rules.recurrence import Every
-from shared.clock.rules.schedules import Definition, Schedule, digest, occurrences, schedule_id
+from shared.clock.rules.schedules import Definition, Schedule, digest, schedule_id
 from shared.clock.schedules import Accepted, ScheduleFlow, Wanted
 from shared.store import Store
 from shared.time import DatabaseTime

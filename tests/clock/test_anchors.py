@@ -1,25 +1,22 @@
 """Schedules around an anchor that moves: each offset fires once, at the old time or the new one."""
 
 import asyncio
-from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, cast
 
 import pytest
 
-from services.scheduler.deliver import Due
-from services.scheduler.fire import Fire
 from services.scheduler.sweep import Sweep
 from shared.clock.anchors import AnchorFlow
-from shared.clock.rules.occurrences import PARKED, SHARDS, offset_id
-from shared.clock.rules.schedules import Definition, Misfire, MisfireMode, ScheduleState, with_anchor
+from shared.clock.rules.instants import with_anchor
+from shared.clock.rules.occurrences import PARKED, offset_id
+from shared.clock.rules.schedules import Definition, Misfire, MisfireMode, ScheduleState
 from shared.clock.schedules import ScheduleFlow
-from shared.clock.settlement import Attempt, Retention, Settlement
-from shared.clock.store_occurrences import Visible, fresh_token
+from shared.clock.settlement import Retention
 from shared.core.errors import Conflict, Invalid, Unavailable
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
 from shared.time import DatabaseTime
+from tests.clock.firing import Firing
 from tests.clock.made import AHEAD, CALLBACK, HOUR, LIST, accepted, pending, stored, wanted
 from tests.tiers import and_rarely
 
@@ -28,33 +25,6 @@ pytestmark = pytest.mark.native
 MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
 TRAINING = with_anchor(Definition(callback=CALLBACK, offsets_ms=(-3_600_000, 0, 600_000)), AHEAD)
-
-
-class Firing:
-    """A scheduler that fires whatever is claimable, at once, and notes the dues of each message."""
-
-    def __init__(self, store: Store) -> None:
-        self.fired: list[tuple[str, datetime]] = []
-        self._store = store
-        self._time = DatabaseTime(store)
-        settlement = Settlement(store, tick=SECOND)
-        self._fire = Fire(
-            store, self._time, cast("Any", self), settlement, {}, tick=SECOND, misfire_after=MINUTE, work_seconds=30
-        )
-
-    async def deliver(self, due: Sequence[Due], now: datetime) -> tuple[list[Attempt], list[object]]:
-        await asyncio.sleep(0)
-        self.fired += [(occurrence.message_id, occurrence.due) for occurrence, _ in due]
-        return [Attempt(occurrence, schedule, now) for occurrence, schedule in due], []
-
-    async def run_once(self, until: datetime) -> None:
-        await self._time.now()
-        token, leased_until = fresh_token(), AHEAD + 10_000 * HOUR
-        for shard in range(SHARDS):
-            await self._store.occurrences.claim(shard, token, Visible(until), leased_until=leased_until)
-        claimed = await self._store.occurrences.read(token, limit=100)
-        if claimed:
-            await self._fire.fire(claimed, trusted_until=asyncio.get_running_loop().time() + 30)
 
 
 @pytest.fixture

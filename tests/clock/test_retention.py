@@ -5,8 +5,9 @@ from datetime import datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
+from shared.clock.rules.instants import occurrences
 from shared.clock.rules.occurrences import DeadLetter
-from shared.clock.rules.schedules import ScheduleState, occurrences
+from shared.clock.rules.schedules import ScheduleState
 from shared.clock.schedules import ScheduleFlow
 from shared.clock.settlement import Retention
 from shared.runtime.settings import SchedulerSettings

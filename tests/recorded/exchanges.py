@@ -12,7 +12,7 @@ from tests.services.api.client import Reply
 SUBJECTS = {
     "accounts": "apps users tokens sessions signing-secrets whoami healthcheck",
     "bus": "topics subscribers subscriptions subscriber subscription api_tokens bus pulse health",
-    "clock": "schedules dead-letters",
+    "clock": "schedules calendars dead-letters",
     "console": "audit overview processes queues minutes settings bulk-actions namespaces",
     "jobs": "templates jobs groups uploads",
     "messages": "credentials messages recipients suppressions u callbacks",

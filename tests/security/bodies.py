@@ -139,6 +139,8 @@ VALID: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "SingleBody[]": lambda ids: [single(ids), single(ids)],
     "ScheduleBody": schedule,
     "AnchorBody": lambda _: {"anchor": FAR},
+    "CalendarBody": lambda _: {"dates": ["2160-01-01"]},
+    "BackfillBody": lambda _: {"from": "2020-01-01T00:00:00Z", "to": "2020-01-01T00:00:00Z"},
     "MoveBody": lambda _: {"labels": ["about:nothing"], "by": "+1d"},
     "ScheduleBody[]": lambda ids: [keyed(ids), keyed(ids)],
     "TrialBody": lambda ids: {"name": "like", "context": {"who": ids["mark"]}},

@@ -144,6 +144,7 @@ class Town:
             "token": self._link_token(ids["appId"]),
             "key": schedule["key"],
             "timestamp": bodies.FAR,
+            "calendar": f"days-{secrets.token_hex(4)}",
             "path": "none/none.csv",
             "name": "swagger-ui.css",
             "queue": "push.mail",
@@ -151,6 +152,7 @@ class Town:
             "address": "nobody@example.com",
             "topic": bodies.topic_of(mark_of=ids),
         }
+        await self._made("PUT", f"/calendars/{tenant.ids['calendar']}", {"dates": ["2160-01-01"]}, mine)
         await self._subscribe(tenant)
         tenant.ids["uploadId"] = (await self._made("PUT", f"{app}/uploads?part=1", bodies.csv(ids), mine, 200))[
             "uploadId"

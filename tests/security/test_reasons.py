@@ -22,9 +22,9 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.native]
 
 BULK = "bulk-action.create"
 LASTING_VERBS = {
-    "activate", "complete", "create", "create-many", "fire", "issue", "move", "move-many", "pause", "reencrypt",
-    "replace", "replace-secret", "resume", "retry", "retry-many", "rotate", "send", "send-many", "suspend", "test",
-    "update",
+    "activate", "backfill", "complete", "create", "create-many", "fire", "issue", "move", "move-many", "pause",
+    "reencrypt", "replace", "replace-secret", "resume", "retry", "retry-many", "rotate", "send", "send-many", "suspend",
+    "test", "update",
 }  # fmt: skip
 
 

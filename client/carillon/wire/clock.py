@@ -118,6 +118,8 @@ class Timing(Struct, Generic[At], frozen=True, kw_only=True, omit_defaults=True)
     every_seconds: int | None = field(default=None, name="every")
     starts_at: At | None = None
     ends_at: At | None = None
+    exclude: Sequence[str] | None = None
+    shift: str | None = None
     max_occurrences: int | None = None
 
 
@@ -133,7 +135,8 @@ class Request(Timing[At], Generic[At], frozen=True, kw_only=True):
 class ScheduleBody(Request[At], Generic[At, Payload], frozen=True, kw_only=True):
     """A schedule: exactly one of `schedules` (timestamps), `cron`, `every` (seconds) and `anchor`, with its `offsets`.
 
-    Another `anchor` moves all instants that have not fired, and fires none a second time.
+    Another `anchor` moves all instants that have not fired, and fires none a second time. A recurrence does not fire on
+    the days of the calendars that `exclude` names; with `shift`, it fires on the `next` or `previous` other day.
 
     `starts_at` and `ends_at` bound a recurrence; `every` counts from `starts_at` or, without it, from the start of
     1970, so that its instants do not depend on when it was asked for. Unless `misfire` says otherwise, what comes late
@@ -204,6 +207,19 @@ class MoveBody(Struct, frozen=True, kw_only=True):
     by: str
 
 
+class BackfillBody(Struct, Generic[At], frozen=True, kw_only=True):
+    """Two past times. The instants between, both included, are to fire: at most 10,000."""
+
+    since: At = field(name="from")
+    until: At = field(name="to")
+
+
+class Backfilled(Struct, frozen=True):
+    """How many `instants` are to fire now. Those that a backfill has fired before are not among them."""
+
+    instants: int
+
+
 class MovedSchedules(Struct, frozen=True):
     """How many schedules have `moved`. Those without an anchor, and finished ones, are `unmoved`."""
 
@@ -211,10 +227,35 @@ class MovedSchedules(Struct, frozen=True):
     unmoved: int
 
 
-class SchedulePreview(Struct, Generic[At], frozen=True):
-    """The next instants of a schedule that is not made."""
+class LeftOut(Struct, Generic[At], frozen=True, kw_only=True):
+    """An instant on a day of the calendar. It fires at `shifted_to`; `null`: not at all, nor do others of that day."""
+
+    at: At
+    calendar: str
+    shifted_to: At | None
+
+
+class SchedulePreview(Struct, Generic[At], frozen=True, omit_defaults=True):
+    """The next instants of a schedule that is not made. `left_out` are those up to the last of them that its calendars
+    leave out or shift."""
 
     next: tuple[At, ...]
+    left_out: tuple[LeftOut[At], ...] | None = None
+
+
+class CalendarBody(Struct, frozen=True, kw_only=True):
+    """The days of a calendar: `dates` such as `2026-12-25` (up to 1,000), in an IANA `timezone`."""
+
+    dates: Sequence[str]
+    timezone: str = "UTC"
+
+
+class StoredCalendar(CalendarBody, Generic[At], frozen=True, kw_only=True):
+    """A calendar. Only a list of all namespaces says its `namespace`."""
+
+    name: str
+    namespace: str | UnsetType = UNSET
+    updated_at: At
 
 
 class Fired(Struct, Generic[At], frozen=True):

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import islice, takewhile
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -11,11 +12,13 @@ from carillon.wire import clock as wire
 from carillon.wire.clock import FireWithin, Retry, ScheduleBody, StoredSchedule
 from services.api.clock.callbacks import read_callback, show_callback
 from services.api.http.bodies import Between, Checks, OneOf, Timestamp, decode_body, hide
+from shared.clock.rules.calendars import EXCLUDES, Days, Shift, check_shift, planned_after
 from shared.clock.rules.callbacks import (
     JobCallback,
     Overlap,
     Targets,
 )
+from shared.clock.rules.instants import due_instants, read_offset, show_offset, split_by_now, spread, with_anchor
 from shared.clock.rules.occurrences import Occurrence, Outcome, OutcomeResult, job_id_of
 from shared.clock.rules.recurrence import Cron, Every, Recurrence, check_cron, next_after, plain_line
 from shared.clock.rules.schedules import (
@@ -28,13 +31,7 @@ from shared.clock.rules.schedules import (
     Schedule,
     ScheduleState,
     check_key,
-    due_instants,
     is_findable,
-    read_offset,
-    show_offset,
-    split_by_now,
-    spread,
-    with_anchor,
 )
 from shared.core.errors import Invalid
 from shared.core.instants import EPOCH, format_instant, format_maybe, read_instant
@@ -48,6 +45,7 @@ NOT_KEYS = frozenset({"bulk", "due", "move", "preview", ".", ".."})
 NEXT = 20  # instants that an answer has
 _BEFORE_FIRST = EPOCH - timedelta(milliseconds=1)
 _MISFIRE = OneOf(("fire", "skip"), ("an object",))
+_SHIFT = OneOf(tuple(filter(None, Shift)))
 LIMITS = Checks(
     {
         ScheduleBody: {
@@ -55,6 +53,7 @@ LIMITS = Checks(
             "max_occurrences": Between(1, 2**53),
             "window_seconds": Between(0, DAY_SECONDS),
             "misfire": _MISFIRE,
+            "shift": _SHIFT,
         },
         FireWithin: {"fire_within_seconds": Between(1, 3_650 * DAY_SECONDS)},
         Retry: {
@@ -63,7 +62,11 @@ LIMITS = Checks(
             "factor": Between(1, 10),
             "cap_seconds": Between(0.1, 7 * DAY_SECONDS),
         },
-        StoredSchedule: {"state": OneOf(tuple(ScheduleState)), "misfire": _MISFIRE},
+        StoredSchedule: {
+            "state": OneOf(tuple(ScheduleState)),
+            "misfire": _MISFIRE,
+            "shift": _SHIFT,
+        },
         wire.Outcome: {"result": OneOf(tuple(OutcomeResult))},
         wire.JobCallback: {
             "overlap": OneOf(tuple(Overlap)),
@@ -115,6 +118,8 @@ def _definition(body: Body, targets: Targets) -> Definition:
         retry=body.retry,
         labels=dict(body.labels),
         offsets_ms=_offsets(body.offsets or ()),
+        exclude=_calendars(body, recurrence),
+        shift=Shift(body.shift or ""),
     )
     if body.anchor is None:
         return definition
@@ -145,6 +150,19 @@ def _instants(timestamps: Sequence[str]) -> tuple[datetime, ...]:
         raise Invalid(f"1 to {TIMESTAMPS:,} timestamps are needed", field="schedules", value=len(timestamps))
     read = {read_instant(text, field=f"schedules[{index}]") for index, text in enumerate(timestamps)}
     return tuple(sorted(read))
+
+
+def _calendars(body: Body, recurrence: Recurrence | None) -> tuple[str, ...]:
+    names = body.exclude or ()
+    if recurrence is None and names:
+        raise Invalid("exclude goes with cron or every: leave the days out yourself", field="exclude")
+    if body.shift and not names:
+        raise Invalid("shift goes with exclude, which names calendars", field="shift", value=body.shift)
+    if len(names) > EXCLUDES:
+        raise Invalid(f"at most {EXCLUDES} calendars", field="exclude", value=len(names))
+    if recurrence is not None:
+        check_shift(recurrence, Shift(body.shift or ""))
+    return tuple(dict.fromkeys(names))
 
 
 def _offsets(texts: Sequence[str]) -> tuple[int, ...]:
@@ -209,20 +227,10 @@ def show_schedule(
     """The schedule with those of the lists that are given; `ahead` is shown as `next`. Without personal data unless
     `personal`."""
     definition = schedule.definition
-    recurrence = definition.recurrence
     return StoredSchedule(
         key=schedule.key,
         namespace=schedule.namespace if with_namespace else None,
-        instants=_timestamps(definition.instants or None) if definition.anchor is None else None,
-        anchor=format_maybe(definition.anchor),
-        offsets=tuple(map(show_offset, definition.offsets_ms)) or None,
-        cron=recurrence.line if isinstance(recurrence, Cron) else None,
-        timezone=recurrence.timezone if isinstance(recurrence, Cron) else None,
-        every_seconds=recurrence.seconds if isinstance(recurrence, Every) else None,
-        starts_at=format_maybe(recurrence.starts_at if recurrence is not None else None),
-        ends_at=format_maybe(recurrence.ends_at if recurrence is not None else None),
-        max_occurrences=definition.max_occurrences,
-        window_seconds=definition.window_seconds,
+        **_show_timing(definition),
         misfire=_show_misfire(definition.misfire),
         retry=definition.retry,
         labels=definition.labels,
@@ -238,14 +246,52 @@ def show_schedule(
     )
 
 
-def planned_instants(definition: Definition, key: str, now: datetime) -> list[datetime]:
+def _show_timing(definition: Definition) -> dict[str, Any]:
+    recurrence = definition.recurrence
+    return {
+        "instants": _timestamps(definition.instants or None) if definition.anchor is None else None,
+        "anchor": format_maybe(definition.anchor),
+        "offsets": tuple(map(show_offset, definition.offsets_ms)) or None,
+        "cron": recurrence.line if isinstance(recurrence, Cron) else None,
+        "timezone": recurrence.timezone if isinstance(recurrence, Cron) else None,
+        "every_seconds": recurrence.seconds if isinstance(recurrence, Every) else None,
+        "starts_at": format_maybe(recurrence.starts_at if recurrence is not None else None),
+        "exclude": definition.exclude or None,
+        "shift": definition.shift or None,
+        "ends_at": format_maybe(recurrence.ends_at if recurrence is not None else None),
+        "max_occurrences": definition.max_occurrences,
+        "window_seconds": definition.window_seconds,
+    }
+
+
+def planned_instants(definition: Definition, key: str, now: datetime, days: Days | None = None) -> list[datetime]:
     if definition.recurrence is not None:
-        return list(islice(due_instants(definition, key, now), NEXT))
+        return list(islice(due_instants(definition, key, now, days=days), NEXT))
     delay = spread(definition, key)
     return [instant + delay for instant in split_by_now(definition, now)[0][:NEXT]]
 
 
-def pending_instants(schedule: Schedule, occurrences: Sequence[Occurrence], now: datetime) -> list[datetime]:
+def left_out_until(
+    last: datetime, definition: Definition, key: str, now: datetime, days: Days
+) -> tuple[wire.LeftOut[str], ...]:
+    """The first instants after now that a calendar leaves out or shifts, up to the instant `last`."""
+    assert definition.recurrence is not None
+    delay = spread(definition, key)
+    planned = planned_after(definition.recurrence, definition.shift, days, now - delay)
+    before_last = takewhile(lambda each: each.raw + delay <= last, planned)
+    return tuple(
+        wire.LeftOut(
+            at=format_instant(each.raw + delay),
+            calendar=each.calendar,
+            shifted_to=format_maybe(each.at and each.at + delay),
+        )
+        for each in islice((each for each in before_last if each.calendar), NEXT)
+    )
+
+
+def pending_instants(
+    schedule: Schedule, occurrences: Sequence[Occurrence], now: datetime, days: Days | None = None
+) -> list[datetime]:
     """The instants after now of a list's occurrences, or of the one occurrence of a recurrence."""
     if schedule.definition.recurrence is None:
         return [each.due for each in occurrences]
@@ -253,7 +299,7 @@ def pending_instants(schedule: Schedule, occurrences: Sequence[Occurrence], now:
         return []
     [series] = occurrences
     ahead = [series.due] if series.due > now else []
-    following = due_instants(schedule.definition, schedule.key, max(series.due, now), series.runs + 1)
+    following = due_instants(schedule.definition, schedule.key, max(series.due, now), series.runs + 1, days)
     return [*ahead, *islice(following, NEXT - len(ahead))]
 
 

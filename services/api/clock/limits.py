@@ -12,6 +12,7 @@ from shared.accounts.rules.apps import Role
 from shared.accounts.rules.callers import Caller
 from shared.clock.rules.callbacks import Callback, JobCallback
 from shared.clock.rules.recurrence import Every
+from shared.clock.rules.schedules import calendar_ids
 from shared.clock.schedules import Wanted
 from shared.core.errors import Conflict, Forbidden, Invalid, Refused, Unavailable
 from shared.runtime.settings import ApiSettings
@@ -64,8 +65,18 @@ class ScheduleLimits:
             each.id: refusal for each in wanted if (refusal := self._too_often(each)) is not None
         }
         refused |= await self._judge_jobs(wanted, maker)
+        refused |= {each.id: refusal for each in wanted if (refusal := await self.judge_calendars(each)) is not None}
         others = [each for each in wanted if each.id not in refused]
         return refused | (await self._judge_number(others) if others else {})
+
+    async def judge_calendars(self, wanted: Wanted) -> Invalid | None:
+        """The refusal of a schedule that excludes a calendar which is not there."""
+        ids = calendar_ids(wanted.namespace, wanted.definition)
+        found = await self._store.calendars.many(ids) if ids else {}
+        for index, (id_, name) in enumerate(zip(ids, wanted.definition.exclude, strict=True)):
+            if id_ not in found:
+                return Invalid("you have no calendar with this name", field=f"exclude[{index}]", value=name)
+        return None
 
     async def _judge_jobs(self, wanted: Sequence[Wanted], maker: Caller) -> dict[str, Refused]:
         jobs = {each.id: callback for each in wanted if isinstance(callback := each.definition.callback, JobCallback)}

@@ -19,12 +19,8 @@ from litestar import Request, Response
 from litestar.params import FromPath
 
 from carillon.wire.clock import (
-    AnchorBody,
     DueInstant,
     DueInstants,
-    Fired,
-    MoveBody,
-    MovedSchedules,
     SchedulePreview,
 )
 from services.api.accounts.apps import (
@@ -41,6 +37,7 @@ from services.api.clock.definitions import (
     NEXT,
     Body,
     Shown,
+    left_out_until,
     pending_instants,
     planned_instants,
     show_schedule,
@@ -54,33 +51,32 @@ from services.api.http.paging import Sameness, idempotency_of
 from services.api.http.rights import KNOWN, OPERATE_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
 from shared.accounts.rules.apps import fold_namespace
-from shared.clock.anchors import AnchorFlow
+from shared.clock.calendars import find_days
+from shared.clock.rules.calendars import Days
 from shared.clock.rules.callbacks import Targets
+from shared.clock.rules.instants import find_planned
 from shared.clock.rules.occurrences import Occurrence, OccurrenceKind, read_owner
 from shared.clock.rules.schedules import KEY as KEY_RULE
 from shared.clock.rules.schedules import (
     Definition,
     Schedule,
     ScheduleState,
-    next_due,
     owners_of,
     read_labels,
-    read_offset,
     read_schedule_owner,
     schedule_id,
 )
-from shared.clock.schedules import Accepted, Made, ScheduleFlow, Wanted, fresh_generation, nothing_ahead
+from shared.clock.schedules import Accepted, Made, ScheduleFlow, Wanted, nothing_ahead
 from shared.console.store_idempotency import FirstUse
 from shared.core.errors import Invalid, NotFound, Refused
 from shared.core.ids import Idempotency
-from shared.core.instants import format_instant, read_instant
+from shared.core.instants import format_instant
 from shared.runtime.cached import Coalescer
 from shared.store import Store
 
 SCHEDULES = "/schedules"
 SCHEDULE = "/schedules/{key:str}"
 OUTCOMES = 20
-MOVED = 10_000
 TOGETHER = 20  # instants of a schedule that is made in one go with others
 KEY = Parameter(
     name="Idempotency-Key",
@@ -116,28 +112,19 @@ _WITHIN = Parameter(
     description="How many seconds to look ahead at most; by default a day.",
     schema={"type": "integer", "minimum": 1, "maximum": _MOST_SECONDS, "default": _MOST_SECONDS},
 )
-_SEGMENTS = {
+SEGMENTS = {
     "key": {"type": "string", "pattern": f"^{KEY_RULE.pattern}$", "description": "The key of the schedule."},
     "timestamp": {"type": "string", "format": "date-time", "description": "The instant, as it was asked for."},
 }
 _MADE = {HTTPStatus.CREATED: Shown, HTTPStatus.OK: Shown}
-_anchor_decoder = msgspec.json.Decoder(AnchorBody[Timestamp])
-_move_decoder = msgspec.json.Decoder(MoveBody)
-_route = partial(Route, segments=_SEGMENTS)
-_move = partial(
-    _route, "POST", who=OPERATE_NAMESPACE, answers={HTTPStatus.OK: Shown},
-    problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), parameters=(NAMESPACE,),
-)  # fmt: skip
+_route = partial(Route, segments=SEGMENTS)
 
 
 class SchedulesResource(Resource):
-    def __init__(
-        self, store: Store, flow: ScheduleFlow, anchors: AnchorFlow, targets: Targets, limits: ScheduleLimits
-    ) -> None:
+    def __init__(self, store: Store, flow: ScheduleFlow, targets: Targets, limits: ScheduleLimits) -> None:
         self._store = store
         self._limits = limits
         self._flow = flow
-        self._anchors = anchors
         self._targets = targets
         self._accept = Coalescer(flow.accept)
 
@@ -206,10 +193,15 @@ class SchedulesResource(Resource):
         key, definition = definitions.read_preview(await request.body(), self._targets)
         if refusal := await self._limits.judge_job(definition.callback, caller_of(request)):
             raise refusal
-        instants = planned_instants(definition, key, await self._flow.now())
+        wanted = Wanted(caller_of(request).namespace, key, definition)
+        if refusal := await self._limits.judge_calendars(wanted):
+            raise refusal
+        now, days = await self._flow.now(), await find_days_of(self._store, wanted)
+        instants = planned_instants(definition, key, now, days)
         if not instants:
             raise nothing_ahead(definition)
-        return bodies.answer(SchedulePreview(tuple(format_instant(instant) for instant in instants)))
+        left_out = None if days is None else left_out_until(instants[-1], definition, key, now, days)
+        return bodies.answer(SchedulePreview(tuple(map(format_instant, instants)), left_out))
 
     @_route(
         "GET", SCHEDULE, summary="Show a schedule, its next instants and its last outcomes.",
@@ -219,7 +211,7 @@ class SchedulesResource(Resource):
     async def get_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         schedule = require(await self._store.schedules.get(id_of(request, key)), key)
         now = await self._flow.now()
-        ahead, personal = await self._find_pending(schedule, now), sees_personal_data(request)
+        ahead, personal = await find_pending(self._store, schedule, now), sees_personal_data(request)
         outcomes = await self._store.outcomes.latest(schedule.owner, OUTCOMES)
         again = await self._store.occurrences.find_next_try(schedule.owner, schedule.generation, now=now)
         view = show_schedule(schedule, ahead=ahead, outcomes=outcomes, next_try=again, personal=personal)
@@ -238,36 +230,6 @@ class SchedulesResource(Resource):
         return await self._answer_accepted(await self._flow.put(wanted))
 
     @_route(
-        "PATCH", SCHEDULE, summary="Move the anchor of a schedule, and with it all that has not fired.",
-        act="schedule.move", who=OPERATE_NAMESPACE, body=AnchorBody[Timestamp], limits=Checks({}),
-        answers={HTTPStatus.OK: Shown}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), parameters=(NAMESPACE,),
-    )  # fmt: skip
-    async def move_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
-        body = bodies.decode_body(await request.body(), _anchor_decoder, limits=Checks({}))
-        anchor = read_instant(body.anchor, field="anchor")
-        moved = require(await self._anchors.move(id_of(request, key), anchor), key)
-        return bodies.answer(show_schedule(moved, ahead=await self._find_pending(moved, await self._flow.now())))
-
-    @_route(
-        "POST", SCHEDULES + "/move", summary="Move the anchors of all schedules with these labels.",
-        act="schedule.move-many", who=OPERATE_NAMESPACE, body=MoveBody, limits=Checks({}),
-        answers={HTTPStatus.OK: MovedSchedules}, parameters=(KEY, NAMESPACE),
-    )  # fmt: skip
-    async def move_schedules(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        content = await request.body()
-        body = bodies.decode_body(content, _move_decoder, limits=Checks({}))
-        labels = read_labels(",".join(body.labels), field="labels")
-        if not labels:
-            raise Invalid("name at least one label: it chooses the schedules to be moved", field="labels")
-        by = timedelta(milliseconds=read_offset(body.by, field="by"))
-        namespace, used = namespace_of(request), idempotency_of(request, sameness(request, content))
-        await self._check_number(namespace, labels)
-        if used is not None:
-            await self._store.idempotency.claim(used)
-        moved = await self._anchors.move_all(namespace, labels, by, used.key if used else fresh_generation())
-        return bodies.answer(MovedSchedules(moved.moved, moved.unmoved))
-
-    @_route(
         "DELETE", SCHEDULE, summary="Delete a schedule and all that is pending of it.",
         act="schedule.delete", who=OPERATE_NAMESPACE,
         answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
@@ -278,67 +240,10 @@ class SchedulesResource(Resource):
             raise not_found(key)
         return bodies.empty()
 
-    @_route(
-        "DELETE", SCHEDULE + "/occurrences/{timestamp:str}", summary="Take one pending instant out of a list.",
-        act="schedule.cancel", who=OPERATE_NAMESPACE, answers={HTTPStatus.NO_CONTENT: None},
-        problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), parameters=(NAMESPACE,),
-    )  # fmt: skip
-    async def cancel_occurrence(
-        self, request: Request[Any, Any, Any], key: FromPath[str], timestamp: FromPath[str]
-    ) -> Response[None]:
-        instant = read_instant(timestamp, field="timestamp")
-        if not await self._flow.cancel(id_of(request, key), instant):
-            raise NotFound("nothing is pending at this instant under this key", field="timestamp", value=timestamp)
-        return bodies.empty()
-
-    @_move(
-        SCHEDULE + "/pause", act="schedule.pause", summary="Hold a schedule: nothing of it fires until it is resumed."
-    )
-    async def pause_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
-        return bodies.answer(show_schedule(require(await self._flow.pause(id_of(request, key)), key)))
-
-    @_move(
-        SCHEDULE + "/resume",
-        act="schedule.resume",
-        summary="Let a schedule go on; what came due meanwhile is dealt with by its misfire rule.",
-    )
-    async def resume_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
-        namespace, id = namespace_of(request), id_of(request, key)
-        caller = caller_of(request)
-        if namespace != caller.namespace or caller.token_id:
-            # What was paused with its caller's rights would be paused once more otherwise.
-            await self._store.revocations.spare(namespace, id, token_id=caller.token_id)
-        return bodies.answer(show_schedule(require(await self._flow.resume(id), key)))
-
-    @_route(
-        "POST", SCHEDULE + "/fire", summary="Have a schedule's callback done once, now.",
-        act="schedule.fire", who=OPERATE_NAMESPACE,
-        answers={HTTPStatus.ACCEPTED: Fired[Timestamp]}, problems=(HTTPStatus.NOT_FOUND,),
-        parameters=(KEY, NAMESPACE),
-    )  # fmt: skip
-    async def fire_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
-        id = id_of(request, key)
-        schedule = require(await self._store.schedules.get(id), key)
-        used = idempotency_of(request, sameness(request, await request.body()))
-        first = FirstUse() if used is None else await self._first_firing(used, schedule)
-        asked = await self._flow.fire(id, at=first.at, generation=first.made)
-        if asked is None:
-            raise not_found(key)
-        return bodies.answer(Fired(asked.message_id, format_instant(asked.due)), HTTPStatus.ACCEPTED)
-
-    async def _first_firing(self, used: Idempotency, schedule: Schedule) -> FirstUse:
-        """Use the key: the time of the first request with it, and the generation that it fired."""
-        now = await self._flow.now()
-        return await self._store.idempotency.claim(used, at=now, made=schedule.generation)
-
     async def _first_use(self, used: Idempotency, wanted: Wanted) -> FirstUse | None:
         if lies_ahead(wanted.definition, wanted.key, await self._flow.now()):
             return await self._store.idempotency.claim(used)
         return await self._store.idempotency.recall(used)
-
-    async def _check_number(self, namespace: str, labels: Sequence[str]) -> None:
-        if await self._store.schedules.count(namespace, labels=labels, most=MOVED + 1) > MOVED:
-            raise Invalid(f"more than {MOVED:,} schedules have these labels: add a label", field="labels")
 
     async def _make(self, wanted: Wanted) -> Accepted:
         # A caller does not wait for the long list of another one.
@@ -351,20 +256,12 @@ class SchedulesResource(Resource):
     async def _answer_accepted(self, answer: Accepted) -> Response[bytes]:
         schedule = answer.schedule
         if answer.created or (answer.changed and schedule.definition.anchor is None):
-            ahead = planned_instants(schedule.definition, schedule.key, schedule.accepted_at)
+            days = await find_days_of(self._store, schedule)
+            ahead = planned_instants(schedule.definition, schedule.key, schedule.accepted_at, days)
         else:
-            ahead = await self._find_pending(schedule, await self._flow.now())
+            ahead = await find_pending(self._store, schedule, await self._flow.now())
         status = HTTPStatus.CREATED if answer.created else HTTPStatus.OK
         return bodies.answer(show_schedule(schedule, ahead=ahead, skipped=answer.skipped), status)
-
-    async def _find_pending(self, schedule: Schedule, now: datetime) -> list[datetime]:
-        is_list, is_anchored = schedule.definition.recurrence is None, schedule.definition.anchor is not None
-        kind, after = (OccurrenceKind.ONCE, now) if is_list else (OccurrenceKind.SERIES, None)
-        kind = OccurrenceKind.OFFSET if is_anchored else kind
-        found = await self._store.occurrences.find_upcoming(
-            schedule.owner, NEXT, generation=schedule.generation, kind=kind, after=after
-        )
-        return pending_instants(schedule, found, now)
 
     async def _look_ahead(self, namespace: str, within: timedelta) -> DueInstants[str]:
         """At most `DUE_INSTANTS` instants that are due within `within`, of this namespace, or of all if it is `""`."""
@@ -390,6 +287,20 @@ class SchedulesResource(Resource):
         return tuple(_due_instant(each) for each in found if each.id in is_left or each.kind is OccurrenceKind.ASKED)
 
 
+async def find_pending(store: Store, schedule: Schedule, now: datetime) -> list[datetime]:
+    is_list, is_anchored = schedule.definition.recurrence is None, schedule.definition.anchor is not None
+    kind, after = (OccurrenceKind.ONCE, now) if is_list else (OccurrenceKind.SERIES, None)
+    kind = OccurrenceKind.OFFSET if is_anchored else kind
+    found = await store.occurrences.find_upcoming(
+        schedule.owner, NEXT, generation=schedule.generation, kind=kind, after=after
+    )
+    return pending_instants(schedule, found, now, await find_days_of(store, schedule))
+
+
+async def find_days_of(store: Store, schedule: Schedule | Wanted) -> Days | None:
+    return (await find_days(store, [schedule])).get(schedule.id)
+
+
 def id_of(request: Request[Any, Any, Any], key: str) -> str:
     return schedule_id(namespace_of(request), key)
 
@@ -397,7 +308,7 @@ def id_of(request: Request[Any, Any, Any], key: str) -> str:
 def lies_ahead(definition: Definition, key: str, now: datetime) -> bool:
     if definition.recurrence is None:
         return definition.instants[-1] > now
-    return next_due(definition, key, now) is not None
+    return find_planned(definition, key, now) is not None
 
 
 def require(schedule: Schedule | None, key: str) -> Schedule:

@@ -10,7 +10,7 @@ from services.cli import complete, options
 from services.cli.exits import Exit, Failure
 from services.cli.names import find_app, find_schedule
 from services.cli.nouns import ApiNoun, FieldColumn
-from services.cli.options import Count, HeaderLine, Instant, JsonText, RawText, SecretWord, Span, join, pairs
+from services.cli.options import Count, HeaderLine, Instant, JsonText, Past, RawText, SecretWord, Span, join, pairs
 from services.cli.output import Fields, Json, Output, count_things, format_span
 from services.cli.session import Session
 
@@ -22,6 +22,10 @@ definition_options = join(
     click.option("--anchor", type=Instant(), help="Moment from which --offset counts."),
     click.option("--offset", "offsets", multiple=True, metavar="OFFSET",
                  help="Offset from --anchor: -90m, 0s or +1h30m; may be given several times."),
+    click.option("--exclude", multiple=True, metavar="CALENDAR", shell_complete=complete.calendars,
+                 help="Do not fire on the days of this calendar; may be given several times."),
+    click.option("--shift", type=click.Choice(["next", "previous"]),
+                 help="With --exclude: fire on the next or previous other day instead."),
     click.option("--http", "url", metavar="URL", help="Call this URL with POST."),
     click.option("--queue", metavar="NAME", help="Publish to this RabbitMQ queue."),
     click.option("--topic", metavar="NAME", help="Write to this Kafka topic."),
@@ -46,12 +50,6 @@ definition_options = join(
 def schedule_body(
     session: Session,
     *,
-    instants: Sequence[datetime],
-    cron: str | None,
-    timezone: str | None,
-    every: int | None,
-    anchor: datetime | None,
-    offsets: Sequence[str],
     headers: Sequence[tuple[str, str]],
     secret: str | None,
     retry_attempts: int | None,
@@ -64,25 +62,47 @@ def schedule_body(
     if body is not None and not isinstance(body, dict):
         raise click.UsageError("--body must be a JSON object")
     given = body or {}
+    timing = _read_timing(**{name: target.pop(name) for name in _OF_TIMING})
     callback = _callback(session, **target) or given.get("callback")
     if needs_callback and not callback:
         raise click.UsageError("name a target: --http, --queue, --topic, --job, or a callback in --body")
-    _check_one_kind({"schedules": instants, "cron": cron, "every": every, "anchor": anchor}, given)
+    _check_one_kind(timing, given)
     more = {name: value for name, value in (("headers", dict(headers)), ("secret", secret)) if value}
     if more and isinstance(callback, dict):
         callback = {**callback, "data": {**(callback.get("data") or {}), **more}}
     chosen: dict[str, Any] = {
         "callback": callback or {"type": "http", "data": {"url": "https://example.com/"}},
+        **timing,
+        "labels": dict(labels),
+        "retry": retry_attempts and {**(given.get("retry") or {}), "attempts": retry_attempts},
+    }
+    return given | {name: value for name, value in chosen.items() if value}
+
+
+_OF_TIMING = ("instants", "cron", "timezone", "every", "anchor", "offsets", "exclude", "shift")
+
+
+def _read_timing(
+    *,
+    instants: Sequence[datetime],
+    cron: str | None,
+    timezone: str | None,
+    every: int | None,
+    anchor: datetime | None,
+    offsets: Sequence[str],
+    exclude: Sequence[str],
+    shift: str | None,
+) -> dict[str, Any]:
+    return {
         "schedules": [instant.isoformat() for instant in instants],
         "cron": cron,
         "timezone": timezone,
         "every": every,
         "anchor": anchor and anchor.isoformat(),
         "offsets": list(offsets),
-        "labels": dict(labels),
-        "retry": retry_attempts and {**(given.get("retry") or {}), "attempts": retry_attempts},
+        "exclude": list(exclude),
+        "shift": shift,
     }
-    return given | {name: value for name, value in chosen.items() if value}
 
 
 def _callback(
@@ -117,8 +137,8 @@ def _callback(
     return None
 
 
-def _check_one_kind(typed: dict[str, Any], body: dict[str, Any]) -> None:
-    given = [name for name, value in typed.items() if value or body.get(name)]
+def _check_one_kind(timing: dict[str, Any], body: dict[str, Any]) -> None:
+    given = [name for name in ("schedules", "cron", "every", "anchor") if timing[name] or body.get(name)]
     if not given:
         raise click.UsageError("give --at, --cron, --every or --anchor")
     if len(given) > 1:
@@ -136,6 +156,8 @@ def schedule_fields(out: Output, schedule: Json) -> Fields:
         ("offsets", " ".join(schedule.get("offsets", ()))),
         ("starts", out.when(schedule["starts_at"]) if schedule.get("starts_at") else ""),
         ("ends", out.when(schedule["ends_at"]) if schedule.get("ends_at") else ""),
+        ("excludes", " ".join(schedule.get("exclude", ()))),
+        ("shift", schedule.get("shift", "")),
         ("window", f"{schedule['window_seconds']:g} s" if schedule["window_seconds"] else ""),
         ("misfire", schedule["misfire"]),
         ("retry", schedule["retry"]),
@@ -184,6 +206,11 @@ def callback_word(callback: Any) -> str:
         return f"job {data['template']}"
     place = data.get("url") or data.get("queue") or data.get("topic") or data.get("exchange") or ""
     return f"{callback['type']} {place}".rstrip()
+
+
+def _left_out(out: Output, each: Json) -> str:
+    to = f", fires at {out.when(each['shifted_to'])}" if each["shifted_to"] else ""
+    return f"{out.when(each['at'])} by {each['calendar']}{to}"
 
 
 def _lateness(milliseconds: int) -> str:
@@ -274,7 +301,9 @@ def preview(session: Session, **given: Any) -> None:
     answer = session.api.post("schedules", "preview", body=body)
 
     def fields() -> Fields:
-        return [("when", recurrence_word(body)), ("next", next_instants(session.out, body, answer["next"]))]
+        left_out = [_left_out(session.out, each) for each in answer.get("left_out", ())[:_FIRST]]
+        following = next_instants(session.out, body, answer["next"])
+        return [("when", recurrence_word(body)), ("next", following), ("left out", left_out)]
 
     session.out.show(answer, fields, id="next")
 
@@ -313,6 +342,19 @@ def move(
     answer = session.api.post("schedules", "move", body={"labels": label.split(","), "by": by}, namespace=namespace)
     left = f"; {count_things(answer['unmoved'], 'schedule')} without an anchor ahead" if answer["unmoved"] else ""
     session.out.confirm(answer, f"Moved {count_things(answer['moved'], 'schedule')}{left}.", id="moved")
+
+
+@schedules.verb("backfill", changes=True)
+@click.argument("key", metavar="KEY", shell_complete=complete.schedules)
+@click.option("--from", "since", type=Past(), required=True, help="First past time: yesterday, 7d (ago), 2026-11-01.")
+@click.option("--to", "until", type=Past(), required=True, help="Last past time.")
+@options.namespace
+def backfill(session: Session, key: str, since: datetime, until: datetime, namespace: str) -> None:
+    """Fire the instants between two past times, each once."""
+    found = find_schedule(session, key, namespace=namespace)
+    body = {"from": since.astimezone(UTC).isoformat(), "to": until.astimezone(UTC).isoformat()}
+    answer = session.api.post("schedules", found, "backfill", body=body, namespace=namespace)
+    session.out.confirm(answer, f"Firing {count_things(answer['instants'], 'instant')} of {found}.", id="instants")
 
 
 @schedules.verb("cancel", destroys=True)

@@ -22,7 +22,8 @@ from services.worker.consumer import Stage
 from shared.accounts.removal import Signing
 from shared.clock.rules.callbacks import ByWorker, CallTarget, HttpCallback, Undeliverable
 from shared.clock.rules.occurrences import Occurrence, read_owner
-from shared.clock.rules.schedules import Schedule, Verdict, carillon_headers, verdict_of
+from shared.clock.rules.schedules import Schedule, carillon_headers
+from shared.clock.rules.verdicts import Verdict, verdict_of
 from shared.clock.settlement import Attempt, Settlement
 from shared.core.errors import CarillonError, Unavailable
 from shared.core.rates import Shares
@@ -107,7 +108,7 @@ class WorkerCallbacks:
             case Verdict.HOLD:
                 await self._settlement.hold_back([occurrence], [schedule_id])
             case Verdict.MOVE:
-                await self._settlement.follow_anchors([(occurrence, schedule)] if schedule is not None else [])
+                await self._settlement.follow([(occurrence, schedule)] if schedule is not None else [])
             case Verdict.WAIT | Verdict.SKIP:
                 pass
         return None

@@ -131,6 +131,12 @@ def offset_id(owner: str, generation: str, offset_ms: int) -> str:
     return _hash(owner, generation, f"offset/{offset_ms}")
 
 
+def at_backfill(owner: str, generation: str, due: datetime, *, at: datetime, size: int) -> Occurrence:
+    """A past instant that a request of the time `at` fires. Its id differs from that of the instant itself."""
+    asked = once(owner, generation, due, accepted_at=at, kind=OccurrenceKind.ASKED, size=size)
+    return replace(asked, id=_hash(owner, generation, f"backfill/{ms(due)}"), fires_at=at, visible_at=at)
+
+
 def at_offset(
     owner: str, generation: str, offset_ms: int, due: datetime, *, accepted_at: datetime, size: int
 ) -> Occurrence:

@@ -88,7 +88,7 @@ def plain_line(line: str) -> str:
 
 def check_cron(line: str, timezone: str) -> None:
     """Raise `Invalid`, which names `cron` or `timezone`, unless the line fires some day."""
-    _zone(timezone)
+    find_zone(timezone)
     if len(line) > MAX_LINE_CHARACTERS:
         raise Invalid(f"a cron line has at most {MAX_LINE_CHARACTERS} characters", field="cron")
     _check_steps(line)
@@ -107,7 +107,7 @@ def next_after(recurrence: Recurrence, moment: datetime) -> datetime | None:
         case Cron(line, timezone):
             parsed = _parse(line)
             find_after = _elapsed_after if parsed.elapsed else _fixed_after
-            instant = find_after(parsed, _zone(timezone), max(moment, _BEFORE_FIRST).astimezone(UTC))
+            instant = find_after(parsed, find_zone(timezone), max(moment, _BEFORE_FIRST).astimezone(UTC))
         case Every(seconds, anchor):
             instant = _every_after(seconds, ceil_ms(anchor), ms(moment), ms(end))
         case _:
@@ -285,7 +285,8 @@ def _without_idle_steps(field: Field, text: str) -> str:
     return ",".join(parts)
 
 
-def _zone(name: str) -> ZoneInfo:
+def find_zone(name: str) -> ZoneInfo:
+    """Raises `Invalid`, which names `timezone`, for a name that IANA does not have."""
     try:
         return time_zone(name)
     except KeyError:

@@ -10,9 +10,8 @@ occurrences of the old one are void.
 
 import hashlib
 import re
-from collections.abc import Iterator
 from datetime import datetime, timedelta
-from enum import Enum, StrEnum
+from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote
@@ -21,24 +20,20 @@ import msgspec
 from msgspec import Struct
 
 from carillon.wire.clock import Retry
+from shared.clock.rules.calendars import Shift
 from shared.clock.rules.callbacks import Callback
 from shared.clock.rules.occurrences import (
     SCHEDULE,
     Occurrence,
-    OccurrenceKind,
     Owner,
-    at_offset,
-    lateness,
-    once,
     owner_text,
     read_owner,
-    series,
 )
-from shared.clock.rules.recurrence import Recurrence, next_after
+from shared.clock.rules.recurrence import Recurrence
 from shared.core.documents import final
 from shared.core.errors import Invalid
 from shared.core.ids import canonical_json
-from shared.core.instants import EPOCH, LATEST, format_instant, spread_ms
+from shared.core.instants import format_instant
 
 LABELS = 20
 """Maximum for a schedule and for a filter."""
@@ -104,6 +99,7 @@ class Definition(Struct, frozen=True, kw_only=True):
     """The content of a schedule: either `instants` (sorted, unique) or a `recurrence`. With an `anchor`, the instants
     are those at the `offsets_ms` from it (sorted, unique).
 
+    `exclude` names calendars on whose days a recurrence does not fire, and `shift` the day on which it fires instead.
     `window_seconds` delays every instant by the same shorter time, which follows from a hash of the key.
     """
 
@@ -112,6 +108,8 @@ class Definition(Struct, frozen=True, kw_only=True):
     anchor: datetime | None = None
     offsets_ms: tuple[int, ...] = ()
     recurrence: Recurrence | None = None
+    exclude: tuple[str, ...] = ()
+    shift: Shift = Shift.NONE
     max_occurrences: int | None = None
     window_seconds: float = 0.0
     misfire: Misfire = Misfire()
@@ -119,40 +117,16 @@ class Definition(Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
 
 
-_OFFSET = re.compile(r"([+-]?)(?:(\d{1,4})d)?(?:(\d{1,5})h)?(?:(\d{1,7})m)?(?:(\d{1,9})s)?", re.ASCII)
-_UNIT_MS = (86_400_000, 3_600_000, 60_000, 1_000)
-LONGEST_OFFSET_MS = 3_650 * _UNIT_MS[0]
+class Backfill(Struct, frozen=True):
+    """A request of the time `at` to fire the instants from `since` until `until`. `done`: all of them are stored."""
 
+    since: datetime
+    until: datetime
+    at: datetime
+    done: bool = False
 
-def read_offset(text: str, *, field: str) -> int:
-    """The milliseconds of an offset such as `-90m` or `+1h30m`."""
-    found = _OFFSET.fullmatch(text)
-    if found is None or not any(found.groups()[1:]):
-        reason = "an offset is a sign, and days, hours, minutes or seconds, as in -90m, +1h30m or 0s"
-        raise Invalid(reason, field=field, value=text)
-    sign, *numbers = found.groups()
-    offset = sum(int(number or 0) * unit for number, unit in zip(numbers, _UNIT_MS, strict=True))
-    if offset > LONGEST_OFFSET_MS:
-        raise Invalid("an offset has at most 3,650 days", field=field, value=text)
-    return -offset if sign == "-" else offset
-
-
-def show_offset(offset_ms: int) -> str:
-    """The offset in its largest whole unit."""
-    unit = next(unit for unit in _UNIT_MS if offset_ms % unit == 0 and (offset_ms or unit == _UNIT_MS[-1]))
-    return f"{'+' if offset_ms > 0 else ''}{offset_ms // unit}{'dhms'[_UNIT_MS.index(unit)]}"
-
-
-def with_anchor(definition: Definition, anchor: datetime) -> Definition:
-    """The definition at this anchor. Raises `Invalid` if an offset leads out of the range of instants."""
-    try:
-        instants = tuple(anchor + timedelta(milliseconds=offset) for offset in definition.offsets_ms)
-    except OverflowError:
-        instants = ()
-    if not instants or instants[0] < EPOCH or instants[-1] > LATEST:
-        rule = "an offset from this anchor lies before 1970 or after 2200"
-        raise Invalid(rule, field="anchor", value=format_instant(anchor))
-    return msgspec.structs.replace(definition, anchor=anchor, instants=instants)
+    def covers(self, due: datetime) -> bool:
+        return self.since <= due <= self.until
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
@@ -178,6 +152,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     last_job_id: str = ""
     last_job_at: datetime | None = None
     last_move: str = ""
+    backfills: tuple[Backfill, ...] = ()
 
     @property
     def is_active(self) -> bool:
@@ -203,6 +178,10 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
 def schedule_id(namespace: str, key: str) -> str:
     return f"{_quote_namespace(namespace)}/{key}"
+
+
+def calendar_ids(namespace: str, definition: Definition) -> list[str]:
+    return [schedule_id(namespace, name) for name in definition.exclude]
 
 
 def is_active(state: ScheduleState) -> bool:
@@ -233,9 +212,9 @@ def _quote_namespace(namespace: str) -> str:
     return quote(namespace, safe=":@")
 
 
-def check_key(key: str) -> None:
+def check_key(key: str, *, field: str = "key") -> None:
     if KEY.fullmatch(key) is None:
-        raise Invalid("a key has 1 to 255 of letters, digits and - _ . ~ :", field="key", value=key)
+        raise Invalid(f"a {field} has 1 to 255 of letters, digits and - _ . ~ :", field=field, value=key)
 
 
 def digest(definition: Definition) -> str:
@@ -264,149 +243,6 @@ def as_asked(definition: Definition) -> dict[str, Any]:
 def has_content(schedule: Schedule, definition: Definition) -> bool:
     """Whether the schedule, with its instants, has this content, except for the spelling of its payload."""
     return schedule.digest == digest(definition) or as_asked(schedule.definition) == as_asked(definition)
-
-
-def spread(definition: Definition, key: str) -> timedelta:
-    """The delay of the key's instants within their window."""
-    return (
-        timedelta(milliseconds=spread_ms(key, definition.window_seconds)) if definition.window_seconds else timedelta()
-    )
-
-
-def split_by_now(definition: Definition, now: datetime) -> tuple[list[datetime], list[datetime]]:
-    """A list's future instants, and its past ones, which do not fire."""
-    ahead = [instant for instant in definition.instants if instant > now]
-    return ahead, list(definition.instants[: len(definition.instants) - len(ahead)])
-
-
-def next_due(definition: Definition, key: str, after: datetime) -> datetime | None:
-    """The instant of a recurrence that follows `after`, with its delay; `None` if there is none."""
-    if definition.recurrence is None:
-        return None
-    delay = spread(definition, key)
-    following = next_after(definition.recurrence, after - delay)
-    return None if following is None else following + delay
-
-
-def due_instants(definition: Definition, key: str, after: datetime, runs: int = 0) -> Iterator[datetime]:
-    """The instants that follow `after`, with their delay; a recurrence has had `runs` already."""
-    if definition.recurrence is None:
-        delay = spread(definition, key)
-        yield from (instant + delay for instant in definition.instants if instant + delay > after)
-        return
-    due = next_due(definition, key, after)
-    while due is not None and (definition.max_occurrences is None or runs < definition.max_occurrences):
-        yield due
-        runs += 1
-        due = next_due(definition, key, due)
-
-
-def occurrences(schedule: Schedule) -> list[Occurrence]:
-    """The occurrences to insert for the schedule: one for each instant after its acceptance, or the series. Around an
-    anchor, past ones are parked."""
-    definition, accepted_at = schedule.definition, schedule.accepted_at
-    if definition.recurrence is not None:
-        first = next_due(definition, schedule.key, accepted_at)
-        if first is None:
-            return []
-        return [series(schedule.owner, schedule.generation, first, accepted_at=accepted_at, size=schedule.size)]
-    delay = spread(definition, schedule.key)
-    owner, generation, size = schedule.owner, schedule.generation, schedule.size
-    if definition.anchor is not None:
-        return [
-            at_offset(owner, generation, offset, due + delay, accepted_at=accepted_at, size=size)
-            for offset, due in zip(definition.offsets_ms, definition.instants, strict=True)
-        ]
-    ahead, _ = split_by_now(definition, accepted_at)
-    return [once(owner, generation, due + delay, accepted_at=accepted_at, size=size) for due in ahead]
-
-
-def offset_due(definition: Definition, key: str, offset_ms: int) -> datetime | None:
-    """The instant at an offset; `None` if the definition does not have it."""
-    if definition.anchor is None or offset_ms not in definition.offsets_ms:
-        return None
-    return definition.anchor + timedelta(milliseconds=offset_ms) + spread(definition, key)
-
-
-def last_due(definition: Definition, key: str) -> datetime | None:
-    return definition.instants[-1] + spread(definition, key) if definition.instants else None
-
-
-def next_occurrence(
-    definition: Definition, key: str, occurrence: Occurrence, *, passed_over: datetime | None = None
-) -> Occurrence | None:
-    """A series' document at its next instant; `None` if the series has ended. Instants up to `passed_over` are skipped,
-    unless `max_occurrences` counts them."""
-    runs = occurrence.runs + 1
-    if definition.max_occurrences is not None and runs >= definition.max_occurrences:
-        return None
-    after = occurrence.due
-    if passed_over is not None and definition.max_occurrences is None:
-        after = max(after, passed_over)
-    due = next_due(definition, key, after)
-    if due is None:
-        return None
-    return msgspec.structs.replace(
-        occurrence, due=due, fires_at=due, visible_at=due, token="", attempts=0, claims=0, begun=0, runs=runs
-    )
-
-
-class Verdict(Enum):
-    FIRE = "fire"
-    SKIP = "skip"  # found too late, by its owner's rule
-    HOLD = "hold"  # its schedule is paused
-    MOVE = "move"  # its schedule's anchor was moved
-    WAIT = "wait"  # its schedule is missing, and may still be stored
-    VOID = "void"  # its schedule is deleted or replaced
-
-
-def verdict_of(schedule: Schedule | None, occurrence: Occurrence, now: datetime) -> Verdict:
-    """Decide about a due occurrence at any lateness."""
-    due: datetime | None = occurrence.due
-    if schedule is not None and occurrence.kind is OccurrenceKind.OFFSET:
-        due = offset_due(schedule.definition, schedule.key, occurrence.offset_ms)
-    if schedule is None or schedule.generation != occurrence.generation or due is None:
-        return Verdict.WAIT if now < occurrence.accepted_at + COMMITTED_WITHIN else Verdict.VOID
-    if due != occurrence.due:
-        return Verdict.MOVE
-    if schedule.state is ScheduleState.PAUSED and occurrence.kind is not OccurrenceKind.ASKED:
-        return Verdict.HOLD
-    return Verdict.FIRE
-
-
-def judge(
-    schedule: Schedule | None, occurrence: Occurrence, now: datetime, *, tick: timedelta, misfire_after: timedelta
-) -> Verdict:
-    """Decide as `verdict_of` does, and by the misfire rule. Later than `misfire_after` is "found late"."""
-    verdict = verdict_of(schedule, occurrence, now)
-    if schedule is None or verdict is not Verdict.FIRE or occurrence.kind is OccurrenceKind.ASKED:
-        return verdict
-    rule = schedule.definition.misfire
-    if rule.mode is MisfireMode.FIRE or occurrence.attempts:
-        return Verdict.FIRE
-    late = lateness(occurrence.due, occurrence.accepted_at, now, tick)
-    return Verdict.SKIP if is_missed(rule, late, misfire_after=misfire_after) else Verdict.FIRE
-
-
-def missed_until(rule: Misfire, now: datetime, *, misfire_after: timedelta) -> datetime | None:
-    """The moment up to which the rule skips all instants; `None` if it skips none."""
-    match rule.mode:
-        case MisfireMode.FIRE:
-            return None
-        case MisfireMode.SKIP:
-            return now - misfire_after
-        case MisfireMode.WITHIN:
-            return now - timedelta(seconds=rule.within_seconds)
-
-
-def is_missed(rule: Misfire, late: timedelta, *, misfire_after: timedelta) -> bool:
-    match rule.mode:
-        case MisfireMode.FIRE:
-            return False
-        case MisfireMode.SKIP:
-            return late > misfire_after
-        case MisfireMode.WITHIN:
-            return late > timedelta(seconds=rule.within_seconds)
 
 
 def carillon_headers(occurrence: Occurrence, schedule: Schedule) -> dict[str, str]:

@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from services.scheduler.sweep import Sweep
+from shared.clock.rules.instants import occurrences
 from shared.clock.rules.occurrences import HELD_BACK, SHARDS, once
-from shared.clock.rules.schedules import ScheduleState, occurrences
+from shared.clock.rules.schedules import ScheduleState
 from shared.clock.schedules import ScheduleFlow
 from shared.store import Store
 from shared.time import DatabaseTime

@@ -143,6 +143,8 @@ SCHEDULE = ThingPage(
         Cell("From", "starts_at", "full"),
         Cell("Until", "ends_at", "full"),
         Cell("Fires at most", "max_occurrences", "number"),
+        Cell("Leaves out", tell=lambda schedule: ", ".join(schedule.get("exclude", ()))),
+        Cell("Shifts to the", tell=lambda schedule: f"{schedule['shift']} day" if "shift" in schedule else ""),
         Cell("Spread over", "window_seconds", "span"),
         Cell("Callback", tell=lambda schedule: tell_callback(schedule["callback"])),
         Cell("If a job is open", tell=tell_overlap),
@@ -212,6 +214,8 @@ _MORE = Sheet("Limits, late and failed occurrences, labels", (
     (Field("starts_at", "Not before (UTC)", TIME), Field("ends_at", "Not after (UTC)", TIME)),
     (Field("max_occurrences", "At most, times", WHOLE, like="no limit"),
      Field("window_seconds", "Spread over, seconds", NUMBER, like="0")),
+    (Field("exclude", "Leave out the days of these calendars, one per line", LINES, like="feasts"),
+     Field("shift", "and fire on another day instead", like="next", says="next or previous")),
     Choice("misfire", (
         Option("fire", "Fire late occurrences"),
         Option("within", "Fire unless later than", (
@@ -248,6 +252,7 @@ class DefinitionPages(PageSet):
             "path": _NEW,
             "is_new": True,
             "preview": None,
+            "left_out": [],
         }
 
     @FormRoute(_NEW, page="show_new")
@@ -257,7 +262,7 @@ class DefinitionPages(PageSet):
 
     @FormRoute(_NEW + "/preview", page="show_new")
     async def preview_new(self, visit: Visit) -> Values:
-        return await self.show_new(visit) | {"preview": await _preview(visit, read_body(_NEW_ONE, visit.form))}
+        return await self.show_new(visit) | await _preview(visit, read_body(_NEW_ONE, visit.form))
 
     @PageRoute(_EDIT, template="clock/definition.html")
     async def show_edit(self, visit: Visit) -> Values:
@@ -265,7 +270,8 @@ class DefinitionPages(PageSet):
         key = visit.path("key")
         schedule = await visit.read("/schedules/{}", key)
         form, path = visit.form or fill_form(_EDITED, schedule), address("/schedules/{}", key) + "/edit"
-        return {"title": key, "sheets": _EDITED, "form": form, "path": path, "is_new": False, "preview": None}
+        values = {"title": key, "sheets": _EDITED, "form": form, "path": path, "is_new": False}
+        return values | {"preview": None, "left_out": []}
 
     @FormRoute(_EDIT, page="show_edit")
     async def save_schedule(self, visit: Visit) -> Moved:
@@ -276,7 +282,7 @@ class DefinitionPages(PageSet):
     @FormRoute(_EDIT + "/preview", page="show_edit")
     async def preview_edit(self, visit: Visit) -> Values:
         body = await _read_changed(visit) | {"key": visit.path("key")}
-        return await self.show_edit(visit) | {"preview": await _preview(visit, body)}
+        return await self.show_edit(visit) | await _preview(visit, body)
 
     @FormRoute(_CANCEL)
     async def cancel_instant(self, visit: Visit) -> Moved:
@@ -295,9 +301,9 @@ async def _read_changed(visit: Visit) -> dict[str, Any]:
     return body
 
 
-async def _preview(visit: Visit, body: dict[str, Any]) -> list[tuple[str, str]]:
+async def _preview(visit: Visit, body: dict[str, Any]) -> Values:
     told = await visit.send("POST", "/schedules/preview", body=body)
-    return in_zone(told["next"], body.get("timezone", ""))
+    return {"preview": in_zone(told["next"], body.get("timezone", "")), "left_out": told.get("left_out") or []}
 
 
 async def _read_errors(visit: Visit, chosen: str) -> Values:

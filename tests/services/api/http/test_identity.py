@@ -134,7 +134,8 @@ async def test_rights_end_with_the_change(house: House) -> None:
 async def test_what_asks_for_an_identity_is_known(house: House) -> None:
     handlers = [handler for each in build_resources(Rooms(house.servers)) for handler in each.handlers()]
     assert protected_paths(handlers) == {
-        "apps", "users", "tokens", "uploadurl", "schedules", "dead-letters", "signing-secrets", "whoami", "audit",
+        "apps", "calendars", "users", "tokens", "uploadurl", "schedules", "dead-letters", "signing-secrets", "whoami",
+        "audit",
         "bulk-actions", "jobs", "minutes", "overview", "namespaces", "processes", "queues", "sessions",
         "settings", "credentials", "bus",
     }  # fmt: skip

@@ -99,6 +99,7 @@ async def _make_jobs(client: Client, app_id: str, csv_path: str, count: int) -> 
 async def _make_schedules(client: Client, store: Store, namespace: str, count: int) -> dict[str, str]:
     now = await store.now()
     for n in range(count):
+        await client.put(f"/calendars/timing-{n}", {"dates": ["2030-12-25"]})
         await _make(client, "/schedules", _SCHEDULE | {"key": f"timing-{n}"}, field="key")
     letters = [
         DeadLetter(
@@ -111,7 +112,7 @@ async def _make_schedules(client: Client, store: Store, namespace: str, count: i
     await store.dead_letters.add(letters)
     acts = {"act": "schedule.pause", "filter": {"namespace": namespace, "prefix": "nothing-"}, "reason": "timing"}
     action = await _make(client, "/bulk-actions", acts)
-    return {"letter_id": letters[-1].id, "action_id": action}
+    return {"letter_id": letters[-1].id, "action_id": action, "calendar": "timing-0"}
 
 
 async def _make_bus(client: Client, store: Store, namespace: str, count: int) -> dict[str, str]:

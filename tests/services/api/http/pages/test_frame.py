@@ -42,7 +42,7 @@ async def test_every_page_says_what_it_may_load_and_that_nobody_keeps_it(house: 
 async def test_the_navigation_names_its_groups_and_leaves_bulk_actions_to_the_lists(admin: Browser) -> None:
     page = text_of(await admin.get("/bulk-actions"))
     groups = (
-        "Menu Overview Find Send Jobs Templates Accounts Schedule Schedules Bus Subscriptions Topics "
+        "Menu Overview Find Send Jobs Templates Accounts Schedule Schedules Calendars Bus Subscriptions Topics "
         "Problems Dead letters Admin Apps Processes Access Audit Settings"
     )
     assert groups in page

@@ -1,0 +1,112 @@
+"""Calendars: days on which schedules do not fire.
+
+A calendar has dates, in a zone. A recurrence leaves out each instant whose date there is in one of its calendars, or
+shifts it to the nearest day before or after that is in none, at the same time of day. An instant that is shifted onto
+another one fires once with it. So the *planned* instants of a recurrence follow from its *raw* ones.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime, timedelta
+from enum import StrEnum
+
+from msgspec import Struct
+
+from shared.clock.rules.recurrence import Cron, Every, Recurrence, next_after
+from shared.core.errors import Invalid
+from shared.core.instants import first_shown, wall_at
+from shared.core.time_zones import time_zone
+
+DATES = 1_000
+EXCLUDES = 10
+"""Maximum of calendars of a schedule."""
+LONGEST_SHIFT = timedelta(days=31)
+_DAY = timedelta(days=1)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class Shift(StrEnum):
+    """The day to which an excluded instant is shifted."""
+
+    NONE = ""  # it is left out
+    NEXT = "next"
+    PREVIOUS = "previous"
+
+
+class Calendar(Struct, frozen=True, kw_only=True):
+    """The dates are ISO texts, sorted."""
+
+    id: str
+    namespace: str
+    name: str
+    timezone: str
+    dates: tuple[str, ...]
+    updated_at: datetime
+
+
+class Days:
+    """The excluded days of some calendars."""
+
+    def __init__(self, calendars: Sequence[Calendar]) -> None:
+        self._calendars = [
+            (each.name, time_zone(each.timezone), frozenset(map(date.fromisoformat, each.dates))) for each in calendars
+        ]
+
+    def find(self, instant: datetime) -> str:
+        """The name of a calendar that has the instant's date; `""` if none has."""
+        return next((name for name, zone, dates in self._calendars if wall_at(instant, zone).date() in dates), "")
+
+    def last_moment(self, instant: datetime) -> datetime:
+        """The last moment of the excluded day on which the instant is."""
+        shown = [(zone, wall_at(instant, zone), dates) for _, zone, dates in self._calendars]
+        zone, wall = next((zone, wall) for zone, wall, dates in shown if wall.date() in dates)
+        midnight = datetime.combine(wall.date() + _DAY, datetime.min.time())
+        return first_shown(midnight, zone) - _MILLISECOND
+
+    def before_block(self, moment: datetime) -> datetime:
+        """A moment before all instants that may be shifted to after `moment` by `Shift.NEXT`: those of the excluded
+        days right before."""
+        before = moment - _DAY
+        while self.find(before) and moment - before <= LONGEST_SHIFT:
+            before -= _DAY
+        return before
+
+
+class Planned(Struct, frozen=True):
+    """An instant of a recurrence, and when it fires instead: `at` is `None` if it is left out. `calendar` excludes
+    it."""
+
+    raw: datetime
+    at: datetime | None
+    calendar: str = ""
+
+
+def check_shift(recurrence: Recurrence, shift: Shift) -> None:
+    """Raise `Invalid` for an interval whose instants are at other times each day."""
+    if shift and isinstance(recurrence, Every) and timedelta(seconds=recurrence.seconds) % _DAY:
+        raise Invalid("shift goes with cron, or with an every of whole days", field="shift", value=shift.value)
+
+
+def plan(recurrence: Recurrence, shift: Shift, days: Days, raw: datetime) -> Planned:
+    calendar = days.find(raw)
+    if not calendar:
+        return Planned(raw, raw)
+    if shift is Shift.NONE:
+        return Planned(raw, None, calendar)
+    zone = time_zone(recurrence.timezone if isinstance(recurrence, Cron) else "UTC")
+    wall, step = wall_at(raw, zone), _DAY if shift is Shift.NEXT else -_DAY
+    shifted = timedelta(0)
+    while abs(shifted := shifted + step) <= LONGEST_SHIFT:
+        at = first_shown(wall + shifted, zone)
+        if not days.find(at):
+            return Planned(raw, at, calendar)
+    return Planned(raw, None, calendar)
+
+
+def planned_after(recurrence: Recurrence, shift: Shift, days: Days | None, after: datetime) -> Iterator[Planned]:
+    """The instants after the raw instant `after`, by raw instants. Those on an excluded day are left out together."""
+    raw = next_after(recurrence, after)
+    while raw is not None:
+        planned = Planned(raw, raw) if days is None else plan(recurrence, shift, days, raw)
+        yield planned
+        is_whole_day = days is not None and planned.at is None and shift is Shift.NONE
+        raw = next_after(recurrence, days.last_moment(raw) if days is not None and is_whole_day else raw)
