@@ -136,7 +136,11 @@ class StoredSchedule(wire.StoredSchedule[datetime, Any], frozen=True, kw_only=Tr
 
 
 def _offset_text(offset: str | timedelta) -> str:
-    return offset if isinstance(offset, str) else f"{int(offset.total_seconds())}s"
+    if isinstance(offset, str):
+        return offset
+    if offset.microseconds:
+        raise ValueError("an offset has whole seconds")
+    return f"{int(offset.total_seconds())}s"
 
 
 def _convert_instants(schedule: Schedule | StoredSchedule) -> None:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shared.clock.rules.instants import last_due, occurrences, offset_due, with_anchor
-from shared.clock.rules.occurrences import offset_id
+from shared.clock.rules.occurrences import HELD_BACK, offset_id
 from shared.clock.rules.schedules import Definition, Schedule, digest
 from shared.core.errors import Conflict, Invalid
 from shared.runtime.faults import fault
@@ -109,12 +109,24 @@ class AnchorFlow:
     async def align(self, schedule: Schedule) -> None:
         """Move the occurrences of a schedule with an anchor to their instants. See `Verdict.MOVE` for claimed ones."""
         if schedule.definition.anchor is None:
+            await self._store.schedules.end_aligning(schedule)
             return
+        aligned = None
+        present: Schedule | None = schedule
+        # Another request may have moved the anchor again, and may have been faster than this one.
+        while present is not None and present.generation == schedule.generation and present.digest != aligned:
+            await self._align_once(present)
+            aligned = present.digest
+            present = await self._store.schedules.get(schedule.id)
+
+    async def _align_once(self, schedule: Schedule) -> None:
         found = await self._store.occurrences.find_offsets(schedule.owner, schedule.generation)
         dues = [(each, offset_due(schedule.definition, schedule.key, each.offset_ms)) for each in found]
         moves = [(each, replace(each, due=due)) for each, due in dues if due is not None and due != each.due]
         await self._store.occurrences.align(moves, await self._time.now())
-        await self._store.schedules.end_aligning(schedule)
+        # A claimed one may be let go, at its old time, by a process that has read the schedule before.
+        if not any(each.token and each.visible_at < HELD_BACK for each, _ in moves):
+            await self._store.schedules.end_aligning(schedule)
 
     async def _move_once(self, found: Schedule, by: timedelta, request: str) -> bool:
         schedule: Schedule | None = found

@@ -230,7 +230,6 @@ class ScheduleFlow:
             if existing is not None and has_content(existing, wanted.definition):
                 if wanted.made_by != existing.made_by:
                     await self._store.schedules.adopt(existing, wanted.made_by)
-                await self._anchors.align(existing)
                 return answer_unchanged(existing)
             if existing is not None and stays_in_place(existing, wanted.definition):
                 if amended := await self._anchors.amend(existing, wanted.definition, made_by=wanted.made_by):

@@ -203,6 +203,8 @@ class Settlement:
             else:
                 moved.append(fresh)
         await self._store.occurrences.move_claimed(moved)
+        # An anchor may have moved again since the schedules were read.
+        await self._store.schedules.mark_changed([schedule for _, schedule in claimed])
 
     async def _end_series(self, ended: Sequence[tuple[Occurrence, Schedule]]) -> None:
         if ended:

@@ -253,6 +253,12 @@ class Occurrences(Aggregate):
         found = self._occurrences.find(query).sort("due", ASCENDING).limit(limit)
         return [_value(document) async for document in found]
 
+    async def count_waiting(self, occurrence: Occurrence, *, most: int) -> int:
+        """How many of the owner's occurrences of this generation are due before this one: neither parked nor held
+        back."""
+        query = {"owner": occurrence.owner, "generation": occurrence.generation, "due": {"$lt": occurrence.due}}
+        return await self._occurrences.count_documents(query | {"visible_at": {"$lt": PARKED}}, limit=most)
+
     async def find_next_try(self, owner: str, generation: str, *, now: datetime) -> datetime | None:
         """When the first of an owner's failed occurrences is tried again: of one generation, or fired by hand."""
         ours = [{"generation": generation}, {"kind": OccurrenceKind.ASKED.value}]

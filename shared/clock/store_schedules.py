@@ -127,6 +127,19 @@ class Schedules(Aggregate):
         moved = {"last_move": schedule.last_move} if schedule.last_move else {}
         return await self._change(schedule, query, {_ALIGNING: True} | moved)
 
+    async def mark_changed(self, schedules: Sequence[Schedule]) -> None:
+        """Have the schedulers align the occurrences of those whose content was changed since they were read."""
+        await self._schedules.bulk_write(
+            [
+                UpdateOne(
+                    {"_id": each.id, "generation": each.generation, "digest": {"$ne": each.digest}},
+                    {"$set": {_ALIGNING: True}},
+                )
+                for each in schedules
+            ],
+            ordered=False,
+        )
+
     async def find_aligning(self, *, limit: int) -> list[Schedule]:
         found = self._schedules.find({_ALIGNING: True}, _WITHOUT_INSTANTS, batch_size=limit)
         return [_value(document) async for document in found.limit(limit)]
@@ -136,11 +149,13 @@ class Schedules(Aggregate):
         await self._schedules.update_one(query, {"$unset": {_ALIGNING: ""}})
 
     async def _change(self, schedule: Schedule, query: Document, more: Document) -> bool:
-        kept = {"_id", "created_at", "state", *_LAST}
+        # A backfill that begins meanwhile must stay; with another generation, backfills begin anew.
+        kept = {"_id", "created_at", "state", *_LAST, *((_BACKFILLS,) if _ALIGNING in more else ())}
         change = {name: value for name, value in _document(schedule).items() if name not in kept} | more
         state = {"$cond": [{"$eq": ["$state", ScheduleState.PAUSED.value]}, "$state", ScheduleState.ACTIVE.value]}
         literal = {field: {"$literal": value} for field, value in change.items()}
-        unset = [field for field in (*_OPTIONAL, _BACKFILLS, _EXCLUDES, _LABELS, _LABELLED_KEY) if field not in change]
+        absent = (*_OPTIONAL, _ALIGNING, _BACKFILLS, _EXCLUDES, _LABELS, _LABELLED_KEY)
+        unset = [field for field in absent if field not in change and field not in kept]
         result = await self._schedules.update_one(
             {"_id": schedule.id} | query,
             [{"$set": literal | {"state": state}}, {"$unset": unset}],

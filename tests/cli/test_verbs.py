@@ -314,6 +314,7 @@ async def test_schedules_move_with_their_anchor(cli: Program, house: House, docu
     assert by_label.out == "Moved 1 schedule.\n"
     assert "2 offsets from 2031-03-03T18:00:00Z" in (await cli.done("schedules", "show", key)).out
     assert (await cli.run("schedules", "move", key, "--by", "+1d")).code == 2
+    assert (await cli.run("schedules", "move", key, "--label", f"day={key}", "--by", "+1d")).code == 2
     assert (await cli.run("schedules", "create", key, *around, "--every", "60")).code == 2
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -146,6 +147,35 @@ async def test_schedulers_complete_a_move_whose_process_died(
             await anchors.move("ns/a", AHEAD - 10 * HOUR)
     assert await anchors.align_all() == 1
     assert await dues(store) == [AHEAD - 11 * HOUR, AHEAD - 10 * HOUR, AHEAD - 10 * HOUR + 10 * MINUTE]
+    assert await anchors.align_all() == 0
+
+
+async def test_a_slow_move_leaves_the_last_anchor(
+    store: Store, flow: ScheduleFlow, anchors: AnchorFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await accepted(flow, wanted(definition=TRAINING))
+    find = store.occurrences.find_offsets
+
+    async def be_overtaken(owner: str, generation: str) -> Any:
+        monkeypatch.setattr(store.occurrences, "find_offsets", find)
+        found = await find(owner, generation)
+        await anchors.move("ns/a", AHEAD + HOUR)
+        return found
+
+    monkeypatch.setattr(store.occurrences, "find_offsets", be_overtaken)
+    await anchors.move("ns/a", AHEAD + 2 * HOUR)
+    assert (await stored(store)).definition.anchor == AHEAD + HOUR
+    assert await dues(store) == [AHEAD, AHEAD + HOUR, AHEAD + HOUR + 10 * MINUTE]
+
+
+async def test_a_move_beside_a_claim_is_looked_at_again(store: Store, flow: ScheduleFlow, anchors: AnchorFlow) -> None:
+    await accepted(flow, wanted(definition=TRAINING))
+    await store.occurrences._occurrences.update_many({}, {"$set": {"token": "another-scheduler"}})
+    await anchors.move("ns/a", AHEAD + HOUR)
+    # The attempts were refused: the occurrences come back at their old times.
+    await store.occurrences._occurrences.update_many({}, {"$unset": {"token": ""}})
+    assert await anchors.align_all() == 1
+    assert await dues(store) == [AHEAD, AHEAD + HOUR, AHEAD + HOUR + 10 * MINUTE]
     assert await anchors.align_all() == 0
 
 

@@ -221,7 +221,8 @@ class Backfilled(Struct, frozen=True):
 
 
 class MovedSchedules(Struct, frozen=True):
-    """How many schedules have `moved`. Those without an anchor, and finished ones, are `unmoved`."""
+    """How many schedules have `moved`. Those without an anchor, finished ones, and those that would leave the years
+    1970 to 2200, are `unmoved`."""
 
     moved: int
     unmoved: int

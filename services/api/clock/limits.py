@@ -12,7 +12,7 @@ from shared.accounts.rules.apps import Role
 from shared.accounts.rules.callers import Caller
 from shared.clock.rules.callbacks import Callback, JobCallback
 from shared.clock.rules.recurrence import Every
-from shared.clock.rules.schedules import calendar_ids
+from shared.clock.rules.schedules import calendar_ids, has_content
 from shared.clock.schedules import Wanted
 from shared.core.errors import Conflict, Forbidden, Invalid, Refused, Unavailable
 from shared.runtime.settings import ApiSettings
@@ -79,9 +79,16 @@ class ScheduleLimits:
         return None
 
     async def _judge_jobs(self, wanted: Sequence[Wanted], maker: Caller) -> dict[str, Refused]:
-        jobs = {each.id: callback for each in wanted if isinstance(callback := each.definition.callback, JobCallback)}
-        judged = {job: await self.judge_job(job, maker) for job in set(jobs.values())}
-        return {id: refusal for id, job in jobs.items() if (refusal := judged[job]) is not None}
+        jobs = [(each, job) for each in wanted if isinstance(job := each.definition.callback, JobCallback)]
+        there = await self._store.schedules.many([each.id for each, _ in jobs], whole=True) if jobs else {}
+        # The same request again changes nothing, so it is not judged again.
+        fresh = [
+            (each.id, job)
+            for each, job in jobs
+            if each.id not in there or not has_content(there[each.id], each.definition)
+        ]
+        judged = {job: await self.judge_job(job, maker) for job in {job for _, job in fresh}}
+        return {id: refusal for id, job in fresh if (refusal := judged[job]) is not None}
 
     async def judge_job(self, callback: Callback, maker: Caller) -> Refused | None:
         """The refusal of a job that the maker could not make now; `None` for other callbacks."""

@@ -84,10 +84,14 @@ class ScheduleMovesResource(Resource):
         by = timedelta(milliseconds=read_offset(body.by, field="by"))
         namespace, used = namespace_of(request), idempotency_of(request, sameness(request, content))
         await self._check_number(namespace, labels)
-        if used is not None:
-            await self._store.idempotency.claim(used)
-        moved = await self._anchors.move_all(namespace, labels, by, used.key if used else fresh_generation())
-        return bodies.answer(MovedSchedules(moved.moved, moved.unmoved))
+        first = await self._store.idempotency.claim(used) if used else None
+        if first is not None and first.made:
+            return bodies.answer(msgspec.json.decode(first.made, type=MovedSchedules))
+        counts = await self._anchors.move_all(namespace, labels, by, used.key if used else fresh_generation())
+        moved = MovedSchedules(counts.moved, counts.unmoved)
+        if used:
+            await self._store.idempotency.remember(used.key, msgspec.json.encode(moved).decode())
+        return bodies.answer(moved)
 
     @_route(
         "DELETE", SCHEDULE + "/occurrences/{timestamp:str}", summary="Take one pending instant out of a list.",

@@ -35,7 +35,8 @@ definition_options = join(
                  help="With --job: name of a template; may be given several times."),
     click.option("--overlap", type=click.Choice(["skip", "queue", "allow"]),
                  help="With --job: what to do while the job of an earlier instant is open (default: skip)."),
-    click.option("--expires-after", type=Span(), help="With --job: drop what is not sent by then: 6h."),
+    click.option("--expires-after", type=Span(),
+                 help="With --job: drop what is not sent within this time, such as 6h."),
     click.option("--payload", type=RawText(), metavar="JSON|@FILE", help="Payload of the message."),
     click.option("--header", "headers", type=HeaderLine(), multiple=True, metavar="'NAME: VALUE'",
                  help="Header of the message; may be given several times."),
@@ -126,7 +127,7 @@ def _callback(
     of_job = {"template": ",".join(templates), "overlap": overlap, "expires_after_seconds": seconds}
     more = {name: value for name, value in of_job.items() if value}
     if more and not job:
-        raise click.UsageError("--template, --overlap and --expires-after go with --job, which is the job's body")
+        raise click.UsageError("--template, --overlap and --expires-after need --job, the body of the job")
     for field, target in named:
         kind = {"url": "http", "queue": "rabbitmq", "topic": "kafka", "payload": "job"}[field]
         if kind == "job":
@@ -325,14 +326,15 @@ schedules.add_move(
 )
 @click.argument("key", metavar="[KEY]", required=False, shell_complete=complete.schedules)
 @click.option("--anchor", type=Instant(), help="New anchor of the schedule KEY.")
-@options.labels("--label", help="Move the schedules with this label; of several, with all of them.")
+@options.labels("--label", help="Move the schedules with this label; if given several times, with all of them.")
 @click.option("--by", metavar="OFFSET", help="With --label: how far to move the anchors: +1d or -90m.")
 @options.namespace
 def move(
     session: Session, key: str | None, anchor: datetime | None, label: str, by: str | None, namespace: str
 ) -> None:
-    """Move the anchor of a schedule, or of many. All that has not fired moves along."""
-    if bool(key and anchor) == bool(label and by):
+    """Move the anchor of a schedule, or of all with a label. Instants that have not fired move with it."""
+    is_one = bool(key and anchor and not (label or by))
+    if not is_one and (key or anchor or not (label and by)):
         raise click.UsageError("give KEY and --anchor, or --label and --by")
     if key and anchor:
         found = find_schedule(session, key, namespace=namespace)
@@ -340,7 +342,7 @@ def move(
         session.out.confirm(moved, _in_place(session, moved, "Moved"), id="key")
         return
     answer = session.api.post("schedules", "move", body={"labels": label.split(","), "by": by}, namespace=namespace)
-    left = f"; {count_things(answer['unmoved'], 'schedule')} without an anchor ahead" if answer["unmoved"] else ""
+    left = f"; {count_things(answer['unmoved'], 'schedule')} cannot be moved" if answer["unmoved"] else ""
     session.out.confirm(answer, f"Moved {count_things(answer['moved'], 'schedule')}{left}.", id="moved")
 
 

@@ -3,8 +3,9 @@
     find the job of the occurrence ──> rights ──> overlap ──> draft ──> note ──> store ──> confirm
 
 The id of a job is that of its occurrence, so a repeated attempt finds the job. The note is a compare-and-set of the
-schedule's last job: however many occurrences are attempted at once, one of them gets its job in. The others find that
-job open, or not stored yet. A job that is not stored after `_STORED_WITHIN` was lost with its worker.
+schedule's last job: of the occurrences that are attempted at once, only one may store its job. The others find that job
+open, or not stored yet. A job that is not stored after `_STORED_WITHIN` was lost with its worker. Occurrences that a
+caller asked for, by hand or from a dead letter, wait and are not skipped.
 
 The rights are those that the schedule's maker has now. The draft reads templates, account, audience and file as `POST`
 of a job does. A mistake in these is a refusal: it may be mended before the next attempt.
@@ -20,7 +21,7 @@ from msgspec.structs import replace
 from shared.accounts.rules.apps import App, Role
 from shared.accounts.rules.callers import Caller, token_caller, user_caller, user_namespace
 from shared.clock.rules.callbacks import JobCallback, Overlap, Undeliverable
-from shared.clock.rules.occurrences import PARKED, job_id_of
+from shared.clock.rules.occurrences import OccurrenceKind, job_id_of
 from shared.clock.rules.schedules import Schedule
 from shared.clock.settlement import Attempt
 from shared.core.errors import CarillonError, Conflict, Refused, Unavailable
@@ -71,10 +72,10 @@ class JobStarts:
     async def attempt(self, attempt: Attempt, callback: JobCallback) -> Attempt:
         """The attempt as it ended. Raises `Unavailable`."""
         try:
-            async with self._gate, asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self._seconds), self._gate:
                 return await self._attempt(attempt, callback)
         except TimeoutError:
-            raise Unavailable(f"the job was not started within {self._seconds:g} s") from None
+            return replace(attempt, error=Undeliverable(f"the job was not started within {self._seconds:g} s"))
         except _Barred as error:
             return replace(attempt, error=Undeliverable(str(error)), final=True)
         except Refused as error:
@@ -86,11 +87,11 @@ class JobStarts:
             return attempt
         caller = await self._find_maker(schedule, attempt.at)
         app = await self._find_app(callback, caller)
-        if callback.overlap is not Overlap.ALLOW and (held := await self._hold(attempt, job_id, callback.overlap)):
+        alone = callback.overlap is not Overlap.ALLOW
+        if alone and (held := await self._hold(attempt, job_id, callback.overlap)):
             return held
         drafting = await self._load_drafting()
         draft = await drafting.draft_due(callback, app, caller.name)
-        alone = callback.overlap is not Overlap.ALLOW
         if not await self._store.schedules.note_job(schedule, job_id, attempt.at, alone=alone):
             return replace(attempt, error=Unavailable("the schedule has started another job just now"))
         await fault("start.after_note")
@@ -104,27 +105,24 @@ class JobStarts:
             await drafting.confirm(job)
         except Conflict as conflict:
             await self._flow.take_back([job.key], conflict.reason)
-            raise
+            raise _Barred(conflict.reason) from conflict
         return attempt
 
     async def _hold(self, attempt: Attempt, job_id: str, overlap: Overlap) -> Attempt | None:
         """The end of an attempt whose job may not start now."""
-        reason = await self._find_open(attempt, job_id)
-        if overlap is Overlap.SKIP:
+        reason, occurrence = await self._find_open(attempt, job_id), attempt.occurrence
+        is_asked = occurrence.kind is OccurrenceKind.ASKED
+        if overlap is Overlap.SKIP and not is_asked:
             return _skip(attempt, f"{reason}, and overlap is skip") if reason else None
-        occurrence = attempt.occurrence
-        pending = await self._store.occurrences.find_upcoming(
-            occurrence.owner, QUEUED + 1, generation=occurrence.generation
-        )
-        ahead = sum(each.due < occurrence.due and each.visible_at != PARKED for each in pending)
-        if ahead >= QUEUED:
+        ahead = await self._store.occurrences.count_waiting(occurrence, most=QUEUED)
+        if ahead >= QUEUED and not is_asked:
             return _skip(attempt, f"{QUEUED} earlier occurrences wait for an open job already")
         if not reason and not ahead:
             return None
         late = (attempt.at - occurrence.due).total_seconds()
         pause = min(max(late / 4, _SOONEST_SECONDS), _LATEST_SECONDS)
         error = Unavailable(reason or f"{ahead} earlier occurrences wait")
-        return replace(attempt, error=error, retry_after_seconds=pause, made=False)
+        return replace(attempt, error=error, retry_after_seconds=pause)
 
     async def _find_open(self, attempt: Attempt, job_id: str) -> str:
         """A sentence about the open job of another occurrence; `""` if there is none."""
@@ -134,8 +132,8 @@ class JobStarts:
         last = await self._store.jobs.view(last_id)
         if last is None:
             is_new = last_at is not None and attempt.at < last_at + _STORED_WITHIN
-            return f"job {last_id} of an earlier occurrence is being started" if is_new else ""
-        return f"job {last_id} of an earlier occurrence is still {last.status}" if last.open else ""
+            return f"job {last_id} of another occurrence is being started" if is_new else ""
+        return f"job {last_id} of another occurrence is still {last.status}" if last.open else ""
 
     async def _find_maker(self, schedule: Schedule, now: datetime) -> Caller:
         if schedule.made_by:

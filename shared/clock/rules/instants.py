@@ -23,12 +23,12 @@ def read_offset(text: str, *, field: str) -> int:
     """The milliseconds of an offset such as `-90m` or `+1h30m`."""
     found = _OFFSET.fullmatch(text)
     if found is None or not any(found.groups()[1:]):
-        reason = "an offset is a sign, and days, hours, minutes or seconds, as in -90m, +1h30m or 0s"
+        reason = "an offset is days, hours, minutes and seconds, with or without a sign: -90m, +1h30m or 0s"
         raise Invalid(reason, field=field, value=text)
     sign, *numbers = found.groups()
     offset = sum(int(number or 0) * unit for number, unit in zip(numbers, _UNIT_MS, strict=True))
     if offset > LONGEST_OFFSET_MS:
-        raise Invalid("an offset has at most 3,650 days", field=field, value=text)
+        raise Invalid("an offset must be at most 3,650 days", field=field, value=text)
     return -offset if sign == "-" else offset
 
 

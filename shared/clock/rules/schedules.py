@@ -230,6 +230,7 @@ def as_asked(definition: Definition) -> dict[str, Any]:
     return fields | {
         "callback": {"type": callback.pop("type"), "data": callback},
         "schedules": () if definition.anchor else fields["instants"],
+        "offsets": fields.pop("offsets_ms"),
         "cron": recurrence.get("line"),
         "timezone": recurrence.get("timezone"),
         "every": recurrence.get("seconds"),

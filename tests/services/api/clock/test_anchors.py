@@ -61,6 +61,9 @@ async def test_a_day_is_moved_by_its_label(house: House) -> None:
         moved = await house.admin.post("/schedules/move", body, idempotency_key="rain")
         assert (moved.status, moved.json) == (200, {"moved": 3, "unmoved": 0}), moved.body
     assert (await house.admin.get("/schedules/rain-1")).json["anchor"] == "2031-03-08T18:00:00Z"
+    assert (await house.admin.post("/schedules/move", body | {"by": "+1d"}, idempotency_key="more")).json["moved"] == 3
+    assert (await house.admin.post("/schedules/move", body, idempotency_key="rain")).json["moved"] == 3
+    assert (await house.admin.get("/schedules/rain-1")).json["anchor"] == "2031-03-09T18:00:00Z"
     is_problem(
         await house.admin.post("/schedules/move", body | {"by": "+8d"}, idempotency_key="rain"), 422, "Idempotency-Key"
     )

@@ -102,7 +102,7 @@ async def test_many_occurrences_at_once_start_one_job_where_overlap_is_skip(hous
     outcomes = await outcomes_of(caller, "weekly-skip")
     skipped = [each for each in outcomes if each["result"] == "skipped"]
     assert len(skipped) >= 19
-    assert skipped[0]["error"] == f"job {job['id']} of an earlier occurrence is still running, and overlap is skip"
+    assert skipped[0]["error"] == f"job {job['id']} of another occurrence is still running, and overlap is skip"
     assert await found.occurrences() == []
 
 
@@ -124,6 +124,39 @@ async def test_a_queued_occurrence_starts_its_job_when_the_one_before_has_ended(
     assert len(await jobs_of(house, app_id)) == 1
     await found.attempt(second)
     assert len(await jobs_of(house, app_id)) == 2
+
+
+async def test_an_occurrence_that_is_fired_by_hand_waits_and_is_not_skipped(house: House) -> None:
+    app_id = await house.app_with_template()
+    caller = await house.service(app_id)
+    found = await due(house, caller, app_id, "weekly-hand")
+    await found.attempt((await found.occurrences())[0])
+    assert (await caller.post("/schedules/weekly-hand/fire")).status == 202
+    [asked] = [each for each in await found.occurrences() if each.kind == "asked"]
+    await found.attempt(asked)
+    assert asked.id in {each.id for each in await found.occurrences()}
+    [job] = await jobs_of(house, app_id)
+    await house.admin.put(f"/apps/{app_id}/jobs/{job['id']}/stop")
+    await _close(house, job["id"])
+    await found.attempt(asked)
+    assert len(await jobs_of(house, app_id)) == 2
+
+
+async def test_a_repeated_request_is_answered_though_its_template_is_gone(house: House) -> None:
+    app_id = await house.app_with_template()
+    body = weekly(app_id, "weekly-repeat")
+    assert (await house.admin.post("/schedules", body)).status == 201
+    [template] = (await house.admin.get(f"/apps/{app_id}/templates")).json
+    await house.admin.delete(f"/apps/{app_id}/templates/{template['id']}")
+    assert (await house.admin.post("/schedules", body)).status == 200
+    assert (await house.admin.put("/schedules/weekly-repeat", body)).status == 200
+
+
+async def test_a_key_twice_in_a_bulk_is_judged_twice(house: House) -> None:
+    app_id = await house.app_with_template()
+    bad, good = weekly(app_id, "weekly-twice", template="none"), weekly(app_id, "weekly-twice")
+    answers = (await house.admin.post("/schedules/bulk", [bad, good])).json
+    assert answers[0]["status"] == 422
 
 
 async def test_the_queue_of_a_schedule_is_bounded(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
