@@ -55,7 +55,8 @@ class Sweep:
 
     async def _finish_some(self, past: Mapping[str, Ending], before: datetime, now: datetime) -> int:
         active = [id for id, ending in past.items() if is_active(ending.state)]
-        busy = await self._store.occurrences.with_unparked([owner_of(id) for id in active])
+        anchored = [owner_of(id) for id in active if past[id].anchored]
+        busy = await self._store.occurrences.with_pending([owner_of(id) for id in active], anchored)
         ended = [id for id in active if owner_of(id) not in busy]
         await self._store.schedules.finish(ended, before=before, at=now)
         others = past.keys() - set(ended)

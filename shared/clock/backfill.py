@@ -22,6 +22,7 @@ from shared.time import DatabaseTime
 INSTANTS = 10_000
 BACKFILLS = 100
 _TAKEN_OVER_AFTER = timedelta(minutes=1)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 class BackfillFlow:
@@ -43,7 +44,9 @@ class BackfillFlow:
                     raise Conflict("another backfill of this schedule is under way: try again in a minute", field="key")
                 await self._store_occurrences(schedule, begun)
                 continue
-            backfill = Backfill(since, until, now)
+            # Its time is its name among the backfills of the schedule.
+            at = max([now, *(each.at + _MILLISECOND for each in schedule.backfills)])
+            backfill = Backfill(since, until, at)
             dues = await self._find_dues(schedule, backfill)
             if not dues:
                 return 0
@@ -62,7 +65,7 @@ class BackfillFlow:
         """The instants of the backfill that no other one has fired: one too many, if there are too many."""
         days = (await find_days(self._store, [schedule])).get(schedule.id)
         dues = instants_between(schedule.definition, schedule.key, backfill.since, backfill.until, days)
-        others = [each for each in schedule.backfills if each.at != backfill.at]
+        others = [each for each in schedule.backfills if each.done]
         left = (due for due in dues if not any(other.covers(due) for other in others))
         return list(islice(left, INSTANTS + 1))
 

@@ -342,7 +342,8 @@ class Retention:
         """Remove some finished schedules; returns how many were looked at. A schedule stays while it has occurrences:
         it was fired by hand, or a dead letter is tried again."""
         finished = await self._store.schedules.find_finished(before=before, limit=_STEP)
-        busy = await self._store.occurrences.with_unparked([schedule.owner for schedule in finished])
+        anchored = [schedule.owner for schedule in finished if schedule.definition.anchor is not None]
+        busy = await self._store.occurrences.with_pending([schedule.owner for schedule in finished], anchored)
         kept = [schedule for schedule in finished if schedule.owner in busy]
         await self._store.schedules.keep_finished([schedule.id for schedule in kept], at=now)
         # Occurrences without a schedule keep it for one round, not until they are due.

@@ -307,10 +307,16 @@ class Occurrences(Aggregate):
         return set(await self._occurrences.distinct("owner", {"owner": {"$in": list(owners)}}))
 
     async def with_unparked(self, owners: Sequence[str]) -> set[str]:
-        """Those of the owners that have occurrences which are not parked."""
-        there = list(await self.with_any(owners))  # few, and this query alone is answered by an index
-        query = _not_parked({"owner": {"$in": there}})
-        return set(await self._occurrences.distinct("owner", query)) if there else set()
+        """Those of the owners that have occurrences which are not parked. It reads their documents, so it is for owners
+        with an anchor, which have few."""
+        query = _not_parked({"owner": {"$in": list(owners)}})
+        return set(await self._occurrences.distinct("owner", query)) if owners else set()
+
+    async def with_pending(self, owners: Sequence[str], anchored: Sequence[str]) -> set[str]:
+        """Those of the owners that have occurrences; of those among the `anchored` ones, which are not parked."""
+        busy = await self.with_any(owners)
+        parking = busy.intersection(anchored)
+        return busy - parking | await self.with_unparked(sorted(parking))
 
     async def remove(self, id: str) -> bool:
         return (await self._occurrences.delete_one({"_id": id})).deleted_count == 1

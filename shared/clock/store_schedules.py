@@ -32,7 +32,8 @@ from shared.drivers.mongo.documents import Aggregate, Codec, Document, Page, ins
 
 _definitions = msgspec.json.Decoder(Definition)
 _WITHOUT_INSTANTS = {"instants": 0}
-_ENDING = {"state": 1, "generation": 1}
+_ANCHORED = "anchored"  # absent without an anchor
+_ENDING = {"state": 1, "generation": 1, _ANCHORED: 1}
 _BATCH = 64  # a payload of 256 KiB takes up to 512 as a text in JSON, and 10,000 instants take 140
 _FIELDS = frozenset(Schedule.__struct_fields__)
 _OPTIONAL = ("sweep_at", "finished_at")  # absent rather than null: their indexes are sparse
@@ -46,6 +47,7 @@ _LABELS, _LABELLED_KEY = "labels", "labelled_key"
 class Ending(Struct, frozen=True):
     state: ScheduleState
     generation: str
+    anchored: bool = False
 
 
 class Schedules(Aggregate):
@@ -154,7 +156,7 @@ class Schedules(Aggregate):
         change = {name: value for name, value in _document(schedule).items() if name not in kept} | more
         state = {"$cond": [{"$eq": ["$state", ScheduleState.PAUSED.value]}, "$state", ScheduleState.ACTIVE.value]}
         literal = {field: {"$literal": value} for field, value in change.items()}
-        absent = (*_OPTIONAL, _ALIGNING, _BACKFILLS, _EXCLUDES, _LABELS, _LABELLED_KEY)
+        absent = (*_OPTIONAL, _ALIGNING, _ANCHORED, _BACKFILLS, _EXCLUDES, _LABELS, _LABELLED_KEY)
         unset = [field for field in absent if field not in change and field not in kept]
         result = await self._schedules.update_one(
             {"_id": schedule.id} | query,
@@ -216,7 +218,12 @@ class Schedules(Aggregate):
         """Up to `limit` schedules that the sweep has to look at before `before`, by id."""
         cursor = self._schedules.find({"sweep_at": {"$lt": before}}, _ENDING, batch_size=limit + 1)
         found = await cursor.limit(limit).to_list()
-        return {document["_id"]: Ending(ScheduleState(document["state"]), document["generation"]) for document in found}
+        return {
+            document["_id"]: Ending(
+                ScheduleState(document["state"]), document["generation"], document.get(_ANCHORED, False)
+            )
+            for document in found
+        }
 
     async def sweep_again(self, ids: Sequence[str], *, before: datetime, at: datetime) -> None:
         await self._update_swept(ids, {}, before, {"$set": {"sweep_at": at}})
@@ -314,6 +321,7 @@ def _document(schedule: Schedule) -> Document:
         "_id": fields.pop("id"),
         **fields,
         **({_EXCLUDES: excludes} if excludes else {}),
+        **({_ANCHORED: True} if definition.anchor else {}),
         **_findable_labels(schedule.namespace, schedule.key, definition),
         "state": schedule.state.value,
         "definition": msgspec.json.encode(definition).decode(),
