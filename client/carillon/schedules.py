@@ -77,7 +77,7 @@ def job_callback(
     overlap: Literal["skip", "queue", "allow"] = "skip",
     expires_after_seconds: float | None = None,
 ) -> JobCallback[Any]:
-    """The callback that starts such a job at each instant. The job has no `id`, `starts_at` and `expires_at`."""
+    """The callback that starts this job at each instant. The job must have no `id`, `starts_at` or `expires_at`."""
     return JobCallback(
         app_id=app_id,
         template=job.query()["template"],
@@ -360,7 +360,7 @@ class Schedules(Resource[M]):
     async def backfill(
         self, key: str, since: datetime, until: datetime, *, namespace: str = "", reason: str = ""
     ) -> int:
-        """Fire the instants that lie between two past times, at most 10,000: how many. Each is fired by a backfill
+        """Fire the instants between two past times, at most 10,000; returns how many. A backfill fires each of them
         once.
 
         Raises:

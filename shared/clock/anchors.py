@@ -36,7 +36,7 @@ class MoveCounts(Struct, frozen=True):
 
 
 def stays_in_place(existing: Schedule, definition: Definition) -> bool:
-    """Whether the content is put in place of the existing one: so all around an anchor that has fired stays fired."""
+    """Whether to amend the schedule in place: a replacement would fire again what has fired."""
     both = existing.definition.anchor is not None and definition.anchor is not None
     return both and not existing.is_finished
 
@@ -72,8 +72,7 @@ class AnchorFlow:
         return MoveCounts(moved, unmoved)
 
     async def align_all(self) -> int:
-        """Have occurrences follow the anchors that requests moved before their process died; returns how many schedules
-        had such."""
+        """Align the schedules whose requests died half-way; returns how many there were."""
         left = await self._store.schedules.find_aligning(limit=_PAGE)
         for schedule in left:
             await self.align(schedule)
@@ -82,8 +81,8 @@ class AnchorFlow:
     async def amend(
         self, existing: Schedule, definition: Definition, *, made_by: str | None = None, request: str = ""
     ) -> Schedule | None:
-        """Give a schedule with an anchor this content, which has one too, in place: `None` if another request was
-        faster. All that has fired stays fired."""
+        """Give the schedule this content in place; `None` if another request was faster. Both have an anchor, and
+        instants that have fired stay fired."""
         now = await self._time.now()
         fresh = replace(
             existing,

@@ -1,4 +1,4 @@
-"""Backfills: the instants of a past time are fired now, each by a backfill once.
+"""Backfills fire the instants of a past time now, each once.
 
     note the backfill in the schedule ──> store its occurrences ──> note that it is done
 
@@ -62,7 +62,7 @@ class BackfillFlow:
         return None
 
     async def _find_dues(self, schedule: Schedule, backfill: Backfill) -> Sequence[datetime]:
-        """The instants of the backfill that no other one has fired: one too many, if there are too many."""
+        """The instants of the backfill that no other one has fired, at most `INSTANTS` and one more."""
         days = (await find_days(self._store, [schedule])).get(schedule.id)
         dues = instants_between(schedule.definition, schedule.key, backfill.since, backfill.until, days)
         others = [each for each in schedule.backfills if each.done]

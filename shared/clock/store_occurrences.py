@@ -306,17 +306,15 @@ class Occurrences(Aggregate):
     async def with_any(self, owners: Sequence[str]) -> set[str]:
         return set(await self._occurrences.distinct("owner", {"owner": {"$in": list(owners)}}))
 
-    async def with_unparked(self, owners: Sequence[str]) -> set[str]:
-        """Those of the owners that have occurrences which are not parked. It reads their documents, so it is for owners
-        with an anchor, which have few."""
-        query = _not_parked({"owner": {"$in": list(owners)}})
-        return set(await self._occurrences.distinct("owner", query)) if owners else set()
-
     async def with_pending(self, owners: Sequence[str], anchored: Sequence[str]) -> set[str]:
-        """Those of the owners that have occurrences; of those among the `anchored` ones, which are not parked."""
+        """The owners that have occurrences. Parked ones do not count; only `anchored` owners have such."""
         busy = await self.with_any(owners)
         parking = busy.intersection(anchored)
-        return busy - parking | await self.with_unparked(sorted(parking))
+        if not parking:
+            return busy
+        # This query reads documents, of which an anchored owner has few; an index alone answers the other one.
+        unparked = await self._occurrences.distinct("owner", _not_parked({"owner": {"$in": sorted(parking)}}))
+        return busy - parking | set(unparked)
 
     async def remove(self, id: str) -> bool:
         return (await self._occurrences.delete_one({"_id": id})).deleted_count == 1

@@ -15,7 +15,7 @@ from tests.e2e.house import House
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
-# What a dead process had in its hands is waited for: leases, and the time that a call may take.
+# The tests wait for the leases of dead processes, and for the time that a call may take.
 QUICK = {**callees.QUICK, "CARILLON_SCHEDULER_LEASE_SECONDS": "6"}
 OPEN = {**callees.OPEN, "CARILLON_CALLBACKS_CALL_TIMEOUT_SECONDS": "3"}
 

@@ -23,7 +23,7 @@ from tests.waiting import SECONDS, until
 pytestmark = [pytest.mark.chaos, pytest.mark.native, pytest.mark.usefixtures("hasty")]
 
 DEVICES = 3
-# What a dead process had in its hands is waited for.
+# The tests wait for the leases of dead processes.
 QUICK = {
     "CARILLON_SCHEDULER_TICK_SECONDS": "0.2",
     "CARILLON_SCHEDULER_LEASE_SECONDS": "6",

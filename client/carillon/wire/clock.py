@@ -208,14 +208,14 @@ class MoveBody(Struct, frozen=True, kw_only=True):
 
 
 class BackfillBody(Struct, Generic[At], frozen=True, kw_only=True):
-    """Two past times. The instants between, both included, are to fire: at most 10,000."""
+    """Two past times. The instants between them, both included, fire now: at most 10,000."""
 
     since: At = field(name="from")
     until: At = field(name="to")
 
 
 class Backfilled(Struct, frozen=True):
-    """How many `instants` are to fire now. Those that a backfill has fired before are not among them."""
+    """How many `instants` fire now, without those that a backfill has fired before."""
 
     instants: int
 

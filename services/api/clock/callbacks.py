@@ -158,7 +158,7 @@ def _kafka(data: wire.KafkaCallback[Raw], targets: Targets) -> KafkaCallback:
 
 
 def _job(data: wire.JobCallback[Raw]) -> JobCallback:
-    """The callback, of which only the form is checked: the rest takes a look at the app (`limits`)."""
+    """Check the form only. `ScheduleLimits` checks the app, the rights and the body."""
     return JobCallback(
         payload=_payload(data.payload),
         app_id=read_uuid(data.app_id, field=f"{_FIELD}.data.app_id"),

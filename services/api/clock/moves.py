@@ -121,7 +121,7 @@ class ScheduleMovesResource(Resource):
         namespace, id = namespace_of(request), id_of(request, key)
         caller = caller_of(request)
         if namespace != caller.namespace or caller.token_id:
-            # What was paused with its caller's rights would be paused once more otherwise.
+            # Otherwise a revocation would pause the schedule once more.
             await self._store.revocations.spare(namespace, id, token_id=caller.token_id)
         return bodies.answer(show_schedule(require(await self._flow.resume(id), key)))
 

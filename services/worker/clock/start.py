@@ -39,7 +39,7 @@ _SOONEST_SECONDS, _LATEST_SECONDS = 2.0, 60.0
 
 
 class JobDrafting(Protocol):
-    """Drafts jobs as `POST` of a job does."""
+    """Drafts jobs as the API does for a POST."""
 
     async def draft_due(self, callback: JobCallback, app: App, made_by: str) -> Job:
         """The job of a callback. Raises `Refused`."""
@@ -49,7 +49,7 @@ class JobDrafting(Protocol):
 
 
 LoadDrafting = Callable[[], Awaitable[JobDrafting]]
-"""Returns the same drafting on each call. The first call may take a while: few workers start jobs."""
+"""Returns the drafting. The first call loads it, which takes a second."""
 
 
 class _Barred(CarillonError):
@@ -142,9 +142,10 @@ class JobStarts:
                 return token_caller(token)
             raise _Barred("the token that made the schedule is revoked or expired: replace the schedule with another")
         email = schedule.namespace.removeprefix(user_namespace(""))
-        for user in (await self._store.users.with_emails([email])).values():
-            return user_caller(user)
-        raise _Barred("the user who made the schedule is deleted")
+        users = await self._store.users.with_emails([email])
+        if email not in users:
+            raise _Barred("the user who made the schedule is deleted")
+        return user_caller(users[email])
 
     async def _find_app(self, callback: JobCallback, caller: Caller) -> App:
         app = await self._store.apps.get(callback.app_id)
