@@ -26,6 +26,7 @@ from functools import partial
 from typing import Protocol
 
 import structlog
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from services.scheduler.hold import FairHold, Held, Hold
@@ -55,7 +56,7 @@ _NARROWEST = timedelta(milliseconds=1)
 _SMALL_SLICES_AT_ONCE = 8
 _KEPT_FOR_NOW = 0.125
 _FIRST_SPAN = timedelta(minutes=1)
-# How far back to look for other namespaces beside a crowd; everything of the crowd in that time is scanned.
+# The clock looks this far back for other namespaces beside a crowd; it scans all of the crowd in that time.
 _RECENT = timedelta(seconds=10)
 _AWAY = Backoff(first_seconds=0.5, cap_seconds=5)
 
@@ -64,20 +65,19 @@ class Firing(Protocol):
     """Fires occurrences whose moment has come."""
 
     async def fire(self, due: list[Occurrence], *, trusted_until: float) -> bool:
-        """Fire these; return whether something is due again at once. Nothing goes out after `trusted_until` (the loop's
-        clock). After `Unavailable`, the leases decide."""
+        """Fire these; return whether something is due again at once. No callback goes out after `trusted_until` (the
+        loop's clock). After `Unavailable`, the leases decide."""
 
 
-class _Slice:
+class _Slice(Struct, eq=False):
     """The occurrences that one claim has marked, read page by page. `is_late`: they are part of a backlog."""
 
-    def __init__(self, visible: Visible, trusted_until: float, *, is_late: bool) -> None:
-        self.token = fresh_token()
-        self.visible = visible
-        self.trusted_until = trusted_until
-        self.is_late = is_late
-        self.count = 0
-        self.after = ""
+    visible: Visible
+    trusted_until: float
+    is_late: bool
+    token: str = field(default_factory=fresh_token)
+    count: int = 0
+    after: str = ""
 
 
 class TickingClock(Background):
@@ -107,13 +107,11 @@ class TickingClock(Background):
 
     async def _work(self, stopping: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
-            ticks = group.create_task(self._ticks())
-            firings = group.create_task(self._fire_on_time())
-            suspects = group.create_task(self._fire_suspects())
+            loops = (self._ticks(), self._fire_on_time(), self._fire_suspects())
+            tasks = [group.create_task(each) for each in loops]
             await stopping.wait()
-            ticks.cancel()
-            firings.cancel()
-            suspects.cancel()
+            for task in tasks:
+                task.cancel()
         await asyncio.gather(*self._firings, return_exceptions=True)
         await self._give_back()
 
@@ -136,10 +134,11 @@ class TickingClock(Background):
         while self._hold.room:
             now = await self._time.now()
             heads = await self._store.occurrences.heads(Visible(now + self._lookahead))
-            OLDEST_VISIBLE.set(0 if heads is None else max((now - heads.oldest).total_seconds(), 0))
+            late = 0.0 if heads is None else max((now - heads.oldest).total_seconds(), 0.0)
+            OLDEST_VISIBLE.set(late)
             if heads is None:
                 break
-            with root("claim", lateness=max((now - heads.oldest).total_seconds(), 0.0)) as span:
+            with root("claim", lateness=late) as span:
                 found = await self._claim_some(heads, now)
                 span.set(occurrences=found)
             claimed += found
@@ -199,7 +198,7 @@ class TickingClock(Background):
         before = asyncio.get_running_loop().time()
         leased_until = await self._time.now() + self._lease
         trusted_until = before + self._settings.lease_seconds - self._settings.firing_seconds
-        slice_ = _Slice(visible, trusted_until, is_late=is_late)
+        slice_ = _Slice(visible, trusted_until, is_late)
         # Registered before the claim, so that a stop during the claim releases it.
         self._unread.append(slice_)
         slice_.count = await self._store.occurrences.claim(shard, slice_.token, visible, leased_until=leased_until)
@@ -247,7 +246,7 @@ class TickingClock(Background):
 
     def _is_over(self, slice_: _Slice) -> bool:
         """Whether to stop reading the slice: its lease ends, or much of it must wait behind the others."""
-        if not self._is_trusted(slice_.trusted_until):
+        if asyncio.get_running_loop().time() >= slice_.trusted_until:
             return True
         return not slice_.is_late and slice_.count > _SLICE and self._has_crowd(slice_.visible)
 
@@ -255,17 +254,14 @@ class TickingClock(Background):
         while not self._stopping.is_set():
             self._something.clear()
             await self._until_due(self._hold)
-            # Wait for a free group first: occurrences that come due meanwhile go along.
-            await self._free_hand()
+            # Wait for a free group first: occurrences that come due meanwhile go along. If the hold is crowded, fewer
+            # groups fire, so that the store answers others soon.
+            while len(self._groups) >= (_CROWDED_GROUPS if self._hold.is_crowded else _GROUPS_IN_FLIGHT):
+                await asyncio.wait(self._groups, return_when=asyncio.FIRST_COMPLETED)
             if due := self._hold.due(self._time.reckon(), _GROUP, _GROUP_BYTES):
                 group = self._start(due)
                 self._groups.add(group)
                 group.add_done_callback(self._groups.discard)
-
-    async def _free_hand(self) -> None:
-        """Wait until one more group may fire: fewer if the hold is crowded, so that the store answers others soon."""
-        while len(self._groups) >= (_CROWDED_GROUPS if self._hold.is_crowded else _GROUPS_IN_FLIGHT):
-            await asyncio.wait(self._groups, return_when=asyncio.FIRST_COMPLETED)
 
     async def _fire_suspects(self) -> None:
         while not self._stopping.is_set():
@@ -333,9 +329,6 @@ class TickingClock(Background):
             self._look.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a group could not be fired", exc_info=error)
-
-    def _is_trusted(self, until: float) -> bool:
-        return asyncio.get_running_loop().time() < until
 
     async def _give_back(self) -> None:
         """Let other schedulers fire the held occurrences without waiting for the leases."""

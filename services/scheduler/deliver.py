@@ -12,6 +12,7 @@ from the workers, and is right again after any of them is killed.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from math import ceil
 
@@ -19,7 +20,6 @@ from msgspec import Struct, field
 
 from shared.clock.rules.callbacks import (
     CALL_QUEUE,
-    ByWorker,
     CallTarget,
     KafkaCallback,
     QueueMessage,
@@ -64,7 +64,8 @@ class _Calls(Struct):
         self.rate = max((self.rate + ended / lasted) / 2, _LEAST_RATE)
         self.looked_at = now
 
-    def pause(self, now: float) -> float:
+    def take_turn(self, now: float) -> float:
+        """Give the next turn; returns the seconds until it."""
         wanted = self.last_turn + 1 / self.rate - now
         seconds = min(max(wanted, _SHORTEST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS)
         self.last_turn = now + seconds
@@ -94,7 +95,7 @@ class InHand:
         for namespace, calls in by_namespace.items():
             room = self._room(namespace)
             fitting += calls[:room]
-            over += [(entry, self._calls_of(namespace).pause(now)) for entry in calls[room:]]
+            over += [(entry, self._calls_of(namespace).take_turn(now)) for entry in calls[room:]]
         self._forget(now)
         return fitting, over
 
@@ -124,83 +125,62 @@ class InHand:
             calls.look(there, now)
 
     def _forget(self, now: float) -> None:
-        """Forget namespaces without calls, once a lease: so those of at most two leases are remembered."""
+        """Forget namespaces without calls, once a lease."""
         if now < self._forget_at:
             return
         self._forget_at = now + self._lease_seconds
-        idle = [
-            namespace
+        self._calls = {
+            namespace: calls
             for namespace, calls in self._calls.items()
-            if calls.last_turn < now and all(end <= now for end in calls.ends.values())
-        ]
-        for namespace in idle:
-            del self._calls[namespace]
+            if calls.last_turn >= now or any(end > now for end in calls.ends.values())
+        }
 
 
+@dataclass
 class Deliveries:
-    def __init__(
-        self,
-        store: Store,
-        broker: Broker,
-        stream: Stream,
-        settlement: Settlement,
-        *,
-        call_lease: timedelta,
-        waiting_calls: int,
-        in_hand: InHand,
-    ) -> None:
-        self._store = store
-        self._broker = broker
-        self._stream = stream
-        self._settlement = settlement
-        self._call_lease = call_lease
-        self._waiting_calls = waiting_calls
-        self._in_hand = in_hand
+    store: Store
+    broker: Broker
+    stream: Stream
+    settlement: Settlement
+    _: KW_ONLY
+    call_lease: timedelta
+    waiting_calls: int
+    in_hand: InHand
 
     async def deliver(self, due: Sequence[Due], now: datetime) -> tuple[list[Attempt], list[Occurrence]]:
         """Hand these out; return the attempts to settle, and the occurrences of series that have already moved on."""
-        queues = [
-            (occurrence, schedule, callback)
-            for occurrence, schedule in due
-            if isinstance(callback := schedule.definition.callback, RabbitCallback)
-        ]
-        topics = [
-            (occurrence, schedule, callback)
-            for occurrence, schedule in due
-            if isinstance(callback := schedule.definition.callback, KafkaCallback)
-        ]
-        calls = [
-            (occurrence, schedule) for occurrence, schedule in due if isinstance(schedule.definition.callback, ByWorker)
-        ]
+        queues: list[tuple[Due, RabbitCallback]] = []
+        topics: list[tuple[Due, KafkaCallback]] = []
+        calls: list[Due] = []
+        for occurrence, schedule in due:
+            match schedule.definition.callback:
+                case RabbitCallback() as callback:
+                    queues.append(((occurrence, schedule), callback))
+                case KafkaCallback() as callback:
+                    topics.append(((occurrence, schedule), callback))
+                case _:
+                    calls.append((occurrence, schedule))
         queued, appended, (refused, moved) = await asyncio.gather(
             self._publish(queues, now), self._append(topics, now), self._hand_over_within_bounds(calls, now)
         )
         return [*queued, *appended, *refused], moved
 
-    async def _publish(self, due: list[tuple[Occurrence, Schedule, RabbitCallback]], now: datetime) -> list[Attempt]:
-        if not due:
-            return []
-        answers = await self._broker.deliver([_queue_message(*entry) for entry in due])
-        return [
-            Attempt(occurrence, schedule, now, answer)
-            for (occurrence, schedule, _), answer in zip(due, answers, strict=True)
-        ]
+    async def _publish(self, due: list[tuple[Due, RabbitCallback]], now: datetime) -> list[Attempt]:
+        messages = [_queue_message(*entry, callback) for entry, callback in due]
+        outcomes = await self.broker.deliver(messages) if due else []
+        return [Attempt(*entry, now, outcome) for (entry, _), outcome in zip(due, outcomes, strict=True)]
 
-    async def _append(self, due: list[tuple[Occurrence, Schedule, KafkaCallback]], now: datetime) -> list[Attempt]:
-        if not due:
-            return []
-        answers = await self._stream.deliver([_topic_message(*entry) for entry in due])
-        return [
-            Attempt(occurrence, schedule, now, answer)
-            for (occurrence, schedule, _), answer in zip(due, answers, strict=True)
-        ]
+    async def _append(self, due: list[tuple[Due, KafkaCallback]], now: datetime) -> list[Attempt]:
+        messages = [_topic_message(*entry, callback) for entry, callback in due]
+        outcomes = await self.stream.deliver(messages) if due else []
+        return [Attempt(*entry, now, outcome) for (entry, _), outcome in zip(due, outcomes, strict=True)]
 
     async def _hand_over_within_bounds(self, due: list[Due], now: datetime) -> tuple[list[Attempt], list[Occurrence]]:
         if not due:
             return [], []
         if refusal := await self._look_for_room():
             return [Attempt(occurrence, schedule, now, refusal, made=False) for occurrence, schedule in due], []
-        due, over = await self._in_hand.split(due)
+        due, over = await self.in_hand.split(due)
         CALLS_OVER_SHARE.inc(len(over))
         reason = Unavailable("enough calls of this namespace are in workers' hands")
         put_off = [
@@ -213,41 +193,35 @@ class Deliveries:
         """Give these to the workers; return the occurrences of series that have moved on."""
         if not due:
             return []
-        leased_until = now + self._call_lease
-        series = [(occurrence, schedule) for occurrence, schedule in due if occurrence.kind is OccurrenceKind.SERIES]
-        singles = [
-            (occurrence, schedule) for occurrence, schedule in due if occurrence.kind is not OccurrenceKind.SERIES
-        ]
+        leased_until = now + self.call_lease
+        series = [entry for entry in due if entry[0].kind is OccurrenceKind.SERIES]
+        singles = [entry for entry in due if entry[0].kind is not OccurrenceKind.SERIES]
         token = fresh_token()
         copies = [
             (handed_over(occurrence, token, leased_until=leased_until), schedule) for occurrence, schedule in series
         ]
         calls = [*singles, *copies]
-        self._in_hand.add({occurrence.id: schedule.namespace for occurrence, schedule in calls})
-        await self._store.occurrences.add([copy for copy, _ in copies])
-        moved = await self._settlement.move_on(series)
-        await self._store.occurrences.hand_over(
-            [occurrence for occurrence, _ in singles], token, leased_until=leased_until
-        )
+        self.in_hand.add({occurrence.id: schedule.namespace for occurrence, schedule in calls})
+        await self.store.occurrences.add([copy for copy, _ in copies])
+        moved = await self.settlement.move_on(series)
+        handed = [occurrence for occurrence, _ in singles]
+        await self.store.occurrences.hand_over(handed, token, leased_until=leased_until)
         await fault("clock.after_hand_over")
-        tasks = [_task(occurrence, schedule, token) for occurrence, schedule in calls]
+        tasks = [encode(_task(occurrence, schedule, token)) for occurrence, schedule in calls]
         # A task that is not queued is no loss: its occurrence is visible again when the lease ends.
-        await asyncio.gather(
-            *(self._broker.publish(CALL_QUEUE, encode(task)) for task in tasks), return_exceptions=True
-        )
+        await asyncio.gather(*(self.broker.publish(CALL_QUEUE, task) for task in tasks), return_exceptions=True)
         return moved
 
     async def _look_for_room(self) -> Unavailable | None:
         try:
-            waiting = await self._broker.depth(CALL_QUEUE)
+            waiting = await self.broker.depth(CALL_QUEUE)
         except Unavailable as error:
             return error
-        return Unavailable("enough calls wait for workers") if waiting >= self._waiting_calls else None
+        return Unavailable("enough calls wait for workers") if waiting >= self.waiting_calls else None
 
 
 def _task(occurrence: Occurrence, schedule: Schedule, token: str) -> CallTarget:
-    callback = schedule.definition.callback
-    host = host_of(callback) if isinstance(callback, ByWorker) else ""
+    host = host_of(schedule.definition.callback)
     return CallTarget(occurrence.id, token, namespace=schedule.namespace, host=host, trace=resume(occurrence.trace))
 
 

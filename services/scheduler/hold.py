@@ -74,12 +74,12 @@ class Hold:
 
 _TURN = 20
 _CROWDS = 4
-_CROWDED = 8
+_PARTS_IF_CROWDED = 8
 
 
 class FairHold:
-    """A `Hold` per group of owners (a namespace, or a job). Groups with something due take turns, the latest first.
-    `limit` is the room for all; `crowds` are the groups that have a quarter of it."""
+    """A `Hold` per group of owners (a namespace, or a job). Groups with something due take turns, the most overdue one
+    first. `limit` is the room for all; `crowds` are the groups that have a quarter of it."""
 
     def __init__(self, limit: int, early: timedelta = timedelta()) -> None:
         self.crowds: set[str] = set()
@@ -127,7 +127,7 @@ class FairHold:
         """Take out at most `most` that are due, each group's earliest first; at least one, if any is due. A crowded
         hold gives an eighth of `most`, so that what comes due next waits less."""
         if self.is_crowded:
-            most = max(most // _CROWDED, 1)
+            most = max(most // _PARTS_IF_CROWDED, 1)
         names = self._due_names(now, most)
         taken: list[Held] = []
         left = most_bytes
@@ -155,7 +155,7 @@ class FairHold:
         return all_
 
     def _due_names(self, now: datetime, most: int) -> list[str]:
-        """Take the names of groups with something due out of `_firsts`, the latest first."""
+        """Take the names of groups with something due out of `_firsts`, the most overdue group first."""
         names: dict[str, None] = {}
         while len(names) < most and (first := self.next_due) is not None and first <= now:
             names[heapq.heappop(self._firsts)[2]] = None

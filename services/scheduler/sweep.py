@@ -1,6 +1,6 @@
 """The sweep finishes schedules whose last instant is past and that have no occurrences left. It also removes
 occurrences without a schedule, and releases held-back occurrences of schedules that are not paused: a process died
-half-way."""
+half-way. `Retention` removes finished schedules, outcomes and Idempotency-Keys of schedules in small steps."""
 
 import itertools
 import random
@@ -10,7 +10,9 @@ from datetime import datetime, timedelta
 from shared.clock.rules.occurrences import SHARDS, read_owner
 from shared.clock.rules.schedules import is_active, owner_of
 from shared.clock.store_schedules import Ending
-from shared.runtime.loops import Swept
+from shared.runtime.loops import Swept, repeat
+from shared.runtime.metrics import PENDING
+from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
 from shared.time import DatabaseTime
 
@@ -65,7 +67,7 @@ class Sweep:
         return len(ended)
 
     def _note_busy(self, some: dict[str, str]) -> None:
-        """Keep these or the earlier ones, by chance, so that every schedule gets its turn."""
+        """Choose one of the batches seen in this run, each with a fair chance (reservoir sampling)."""
         self._busy_seen += len(some)
         if some and random.random() * self._busy_seen < len(some):
             self._busy = some
@@ -96,3 +98,41 @@ class Sweep:
         else:
             self._after = max(held)
         return let_go
+
+
+class Retention:
+    """Removes old data of the clock. `settings` says how long each kind is kept."""
+
+    def __init__(self, store: Store, time: DatabaseTime, settings: SchedulerSettings) -> None:
+        self._store = store
+        self._time = time
+        self._settings = settings
+
+    async def run_once(self) -> Swept:
+        now = await self._time.now()
+        schedules = now - timedelta(days=self._settings.schedule_retention_days)
+        outcomes = now - timedelta(hours=self._settings.outcome_retention_hours)
+        keys = now - timedelta(hours=self._settings.key_retention_hours)
+        store = self._store
+        forgotten = (
+            await repeat(lambda: self._forget_schedules(schedules, now), while_full=_STEP)
+            + await repeat(lambda: store.outcomes.forget(before=outcomes, limit=_STEP), while_full=_STEP)
+            + await repeat(lambda: store.idempotency.forget(before=keys, limit=_STEP), while_full=_STEP)
+        )
+        PENDING.set(await store.occurrences.count())
+        return Swept(discarded=forgotten)
+
+    async def _forget_schedules(self, before: datetime, now: datetime) -> int:
+        """Remove some finished schedules; returns how many were looked at. A schedule stays while it has occurrences:
+        it was fired by hand, or a dead letter is tried again."""
+        finished = await self._store.schedules.find_finished(before=before, limit=_STEP)
+        anchored = [schedule.owner for schedule in finished if schedule.definition.anchor is not None]
+        busy = await self._store.occurrences.with_pending([schedule.owner for schedule in finished], anchored)
+        kept = [schedule for schedule in finished if schedule.owner in busy]
+        await self._store.schedules.keep_finished([schedule.id for schedule in kept], at=now)
+        # Occurrences without a schedule keep it for one round, not until they are due.
+        await self._store.occurrences.remove_void({schedule.owner: schedule.generation for schedule in kept}, now=now)
+        ended = [schedule.id for schedule in finished if schedule.owner not in busy]
+        await self._store.schedules.forget_finished(ended, before=before)
+        await self._store.occurrences.remove_parked([owner for owner in anchored if owner not in busy])
+        return len(finished)

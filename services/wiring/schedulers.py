@@ -7,7 +7,7 @@ from functools import partial
 from services.scheduler.clock import TickingClock
 from services.scheduler.deliver import Deliveries, InHand
 from services.scheduler.fire import Fire, OnDue
-from services.scheduler.sweep import Sweep
+from services.scheduler.sweep import Retention, Sweep
 from services.wiring.rooms import Rooms
 from shared.bus import standing
 from shared.bus import upkeep as bus_upkeep
@@ -16,7 +16,6 @@ from shared.bus.standing import QueueGauges
 from shared.bus.upkeep import BacklogUpkeep, BusRetention, ChunkUpkeep
 from shared.bus.waking import DueQueues
 from shared.clock.calendars import CalendarFollowing
-from shared.clock.settlement import Retention
 from shared.console import overview
 from shared.console.audit import ConsoleRetention
 from shared.console.overview import Gauges
@@ -70,7 +69,8 @@ def periodic_work(rooms: Rooms) -> list[Work]:
         return Swept(claimed=await rooms.clock.anchors.align_all())
 
     async def follow_calendars() -> Swept:
-        return Swept(claimed=await CalendarFollowing(store, time).run_once())
+        early = timedelta(seconds=chosen.early_seconds)
+        return Swept(claimed=await CalendarFollowing(store, time, early=early).run_once())
 
     async def forget_sessions() -> Swept:
         return Swept(discarded=await store.sessions.remove_over(await time.now()))

@@ -12,7 +12,8 @@ from typing import Any
 from services.wiring.rooms import Rooms
 from services.worker.bus.deliver import DeliveringTools, DeliverQueues, DeliverSlowQueues, ReplayRunner
 from services.worker.bus.held_queue import BYTES_IN_HAND
-from services.worker.clock.call import FairCalls, Places, WorkerCallbacks
+from services.worker.clock.call import WorkerCallbacks
+from services.worker.clock.places import FairCalls, Places
 from services.worker.clock.start import JobDrafting, JobStarts
 from services.worker.console.bulk import BulkRunner
 from services.worker.consumer import Stage, Workers

@@ -1,12 +1,14 @@
 """Schedules around an anchor: the instants are at offsets from it, and move with it until they have fired.
 
-    add new offsets ──> put the content in place, by compare-and-set ──> move the occurrences that are not claimed
+    park new offsets ──> put the content in place, by compare-and-set ──> align the occurrences that are not claimed
 
 An occurrence keeps its document and its id when its anchor moves. So it fires once, at the old time or the new one: a
-process that has claimed it reads the schedule right before it fires, and moves it instead if the anchor has moved
-(`Verdict.MOVE`). An occurrence that was past when its schedule was made is parked, and a later anchor makes it due.
+process that has claimed it reads the schedule right before it fires, and lets it follow if the anchor has moved
+(`Verdict.FOLLOW`). An occurrence is parked if it was past when its schedule was made, or if its offset was dropped; a
+later anchor, or the same offset again, makes it due. So requests delete none, and cannot delete what another one gives.
 
-If a process dies after the compare-and-set, the schedulers find the schedule by its mark and move the rest.
+If a process dies after the compare-and-set, the schedulers find the schedule by its mark and align the rest. A parked
+occurrence whose schedule was deleted stays if its process died in that moment; it never fires.
 """
 
 import asyncio
@@ -16,8 +18,9 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.clock.rules.instants import last_due, occurrences, offset_due, with_anchor
-from shared.clock.rules.occurrences import HELD_BACK, offset_id
+from shared.clock.rules.following import at_anchor, occurrences
+from shared.clock.rules.instants import last_due, with_anchor
+from shared.clock.rules.occurrences import HELD_BACK, PARKED, Occurrence
 from shared.clock.rules.schedules import Definition, Schedule, digest
 from shared.core.errors import Conflict, Invalid
 from shared.runtime.faults import fault
@@ -26,6 +29,11 @@ from shared.store import Store
 from shared.time import DatabaseTime
 
 _PAGE, _AT_ONCE = 500, 8
+_REMEMBERED = 10  # bulk moves of a schedule, whose repeats move it no more
+
+
+Moved = tuple[Occurrence, Occurrence]
+"""An occurrence as it was read, and as it is aligned."""
 
 
 class MoveCounts(Struct, frozen=True):
@@ -37,8 +45,7 @@ class MoveCounts(Struct, frozen=True):
 
 def stays_in_place(existing: Schedule, definition: Definition) -> bool:
     """Whether to amend the schedule in place: a replacement would fire again what has fired."""
-    both = existing.definition.anchor is not None and definition.anchor is not None
-    return both and not existing.is_finished
+    return existing.definition.anchor is not None and definition.anchor is not None and not existing.is_finished
 
 
 class AnchorFlow:
@@ -91,25 +98,20 @@ class AnchorFlow:
             accepted_at=now,
             sweep_at=last_due(definition, existing.key),
             made_by=existing.made_by if made_by is None else made_by,
-            last_move=request or existing.last_move,
+            last_moves=(*existing.last_moves, request)[-_REMEMBERED:] if request else existing.last_moves,
         )
         before = existing.definition.offsets_ms
         added = [each for each in occurrences(fresh) if each.offset_ms not in before]
-        await self._store.occurrences.add([replace(each, trace=current_trace()) for each in added])
+        trace = current_trace()
+        await self._store.occurrences.add([replace(each, visible_at=PARKED, trace=trace) for each in added])
         if not await self._store.schedules.amend(fresh, digest=existing.digest):
             return None
         await fault("schedule.after_amend")
-        gone = [offset for offset in before if offset not in definition.offsets_ms]
-        for offset in gone:
-            await self._store.occurrences.remove(offset_id(fresh.owner, fresh.generation, offset))
         await self.align(fresh)
         return fresh
 
     async def align(self, schedule: Schedule) -> None:
-        """Move the occurrences of a schedule with an anchor to their instants. See `Verdict.MOVE` for claimed ones."""
-        if schedule.definition.anchor is None:
-            await self._store.schedules.end_aligning(schedule)
-            return
+        """Move the occurrences of a schedule with an anchor to their instants, except for claimed ones."""
         aligned = None
         present: Schedule | None = schedule
         # Another request may have moved the anchor again, and may have been faster than this one.
@@ -120,17 +122,27 @@ class AnchorFlow:
 
     async def _align_once(self, schedule: Schedule) -> None:
         found = await self._store.occurrences.find_offsets(schedule.owner, schedule.generation)
-        dues = [(each, offset_due(schedule.definition, schedule.key, each.offset_ms)) for each in found]
-        moves = [(each, replace(each, due=due)) for each, due in dues if due is not None and due != each.due]
-        await self._store.occurrences.align(moves, await self._time.now())
-        # A claimed one may be let go, at its old time, by a process that has read the schedule before.
-        if not any(each.token and each.visible_at < HELD_BACK for each, _ in moves):
+        moves = [(each, moved) for each in found if (moved := at_anchor(each, schedule)) != each]
+        moves = await self._drop_ended(schedule, moves)
+        aligned = await self._store.occurrences.align(moves)
+        # A process that read the old anchor may still release a claimed occurrence at its old time, so the mark stays.
+        # A resume lets go what a pause holds back, and the clock looks at it then.
+        held_back = sum(bool(each.token) and each.visible_at == HELD_BACK for each, _ in moves)
+        if aligned >= len(moves) - held_back:
             await self._store.schedules.end_aligning(schedule)
+
+    async def _drop_ended(self, schedule: Schedule, moves: Sequence[Moved]) -> list[Moved]:
+        """Delete parked occurrences that would become due and have fired before: a request gave an offset again, or was
+        slower than another one."""
+        waking = [each.id for each, moved in moves if each.visible_at == PARKED and moved.visible_at != PARKED]
+        ended = (await self._store.outcomes.find_ended(schedule.owner)).intersection(waking) if waking else set()
+        await self._store.occurrences.remove_parked(ids=ended)
+        return [(each, moved) for each, moved in moves if each.id not in ended]
 
     async def _move_once(self, found: Schedule, by: timedelta, request: str) -> bool:
         schedule: Schedule | None = found
         while schedule is not None and schedule.definition.anchor is not None and not schedule.is_finished:
-            if schedule.last_move == request:
+            if request in schedule.last_moves:
                 await self.align(schedule)
                 return True
             try:

@@ -2,19 +2,22 @@
 
     note the backfill in the schedule ──> store its occurrences ──> note that it is done
 
-The note is a compare-and-set, and the request that wins stores the occurrences. If its process dies, a later request
-goes on after `_TAKEN_OVER_AFTER`: it leaves out the occurrences that have an outcome, so none fires again.
+The note is a compare-and-set, and the request that wins stores the occurrences. If its process dies, the next backfill
+of the schedule first completes this one after `_TAKEN_OVER_AFTER`: it leaves out the occurrences that have an outcome,
+so none fires again. After `_GIVEN_UP_AFTER` outcomes may be gone, so the occurrences that are not stored never fire.
 """
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 
-from shared.clock.calendars import find_days
+from shared.clock.calendars import find_days_of
 from shared.clock.rules.instants import instants_between
-from shared.clock.rules.occurrences import at_backfill, outcome_id
+from shared.clock.rules.occurrences import at_backfill
+from shared.clock.rules.outcomes import outcome_id
 from shared.clock.rules.schedules import Backfill, Schedule
-from shared.core.errors import Conflict, Invalid
+from shared.core.errors import Conflict, Invalid, Unavailable
+from shared.core.instants import MILLISECOND
 from shared.runtime.faults import fault
 from shared.store import Store
 from shared.time import DatabaseTime
@@ -22,7 +25,8 @@ from shared.time import DatabaseTime
 INSTANTS = 10_000
 BACKFILLS = 100
 _TAKEN_OVER_AFTER = timedelta(minutes=1)
-_MILLISECOND = timedelta(milliseconds=1)
+_STORED_WITHIN = _TAKEN_OVER_AFTER / 2
+_GIVEN_UP_AFTER = timedelta(days=1)
 
 
 class BackfillFlow:
@@ -42,10 +46,13 @@ class BackfillFlow:
             if begun := next((each for each in schedule.backfills if not each.done), None):
                 if now < begun.at + _TAKEN_OVER_AFTER:
                     raise Conflict("another backfill of this schedule is under way: try again in a minute", field="key")
-                await self._store_occurrences(schedule, begun)
+                if now < begun.at + _GIVEN_UP_AFTER:
+                    await self._store_occurrences(schedule, begun)
+                else:
+                    await self._store.schedules.end_backfill(schedule, begun)
                 continue
-            # Its time is its name among the backfills of the schedule.
-            at = max([now, *(each.at + _MILLISECOND for each in schedule.backfills)])
+            # `at` identifies a backfill within its schedule.
+            at = max([now, *(each.at + MILLISECOND for each in schedule.backfills)])
             backfill = Backfill(since, until, at)
             dues = await self._find_dues(schedule, backfill)
             if not dues:
@@ -63,18 +70,21 @@ class BackfillFlow:
 
     async def _find_dues(self, schedule: Schedule, backfill: Backfill) -> Sequence[datetime]:
         """The instants of the backfill that no other one has fired, at most `INSTANTS` and one more."""
-        days = (await find_days(self._store, [schedule])).get(schedule.id)
+        days = await find_days_of(self._store, schedule)
         dues = instants_between(schedule.definition, schedule.key, backfill.since, backfill.until, days)
         others = [each for each in schedule.backfills if each.done]
-        left = (due for due in dues if not any(other.covers(due) for other in others))
+        left = (due for due in dues if not any(other.since <= due <= other.until for other in others))
         return list(islice(left, INSTANTS + 1))
 
     async def _store_occurrences(self, schedule: Schedule, backfill: Backfill) -> None:
+        began = await self._time.now()
         dues = await self._find_dues(schedule, backfill)
         owner, generation, size = schedule.owner, schedule.generation, schedule.size
         drafted = [at_backfill(owner, generation, due, at=backfill.at, size=size) for due in dues]
-        ended = await self._store.outcomes.find([outcome_id(each, 1) for each in drafted])
         # Retention must not remove a finished schedule while these are pending.
-        await self._store.schedules.keep_finished([schedule.id], at=await self._time.now())
+        await self._store.schedules.keep_finished([schedule.id], at=began)
+        ended = await self._store.outcomes.find([outcome_id(each, 1) for each in drafted])
+        if await self._time.now() > began + _STORED_WITHIN:
+            raise Unavailable("reading the outcomes took too long")  # another request may complete the backfill
         await self._store.occurrences.add([each for each in drafted if outcome_id(each, 1) not in ended])
         await self._store.schedules.end_backfill(schedule, backfill)

@@ -1,20 +1,25 @@
 """The days that schedules exclude, and the series that follow a changed calendar.
 
-A process that fires reads the calendars right before it (`Verdict.MOVE`), so a day that is added to a calendar counts
-at once. A day that is taken off counts within a sweep: the schedulers find the changed calendar by its mark.
+A process that fires reads the calendars right before it, so a day that is added to a calendar counts at once. A day
+that is taken off counts within a sweep: the schedulers find the changed calendar by its mark. They look again until
+`_SETTLED_AFTER`, because a process that has read the calendar before may still store a series.
 """
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 from typing import Protocol
 
-from shared.clock.rules.calendars import Days
-from shared.clock.rules.instants import at_planned, find_planned
+from shared.clock.rules.calendars import Days, Planned
+from shared.clock.rules.following import at_planned, raw_of
+from shared.clock.rules.instants import find_planned
 from shared.clock.rules.occurrences import Occurrence, OccurrenceKind
 from shared.clock.rules.schedules import Definition, Schedule, calendar_ids
+from shared.core.instants import MILLISECOND
 from shared.store import Store
 from shared.time import DatabaseTime
 
 _CHANGED, _PAGE = 10, 500
+_SETTLED_AFTER = timedelta(minutes=1)
 
 
 class _Excluding(Protocol):
@@ -37,20 +42,29 @@ async def find_days(store: Store, schedules: Iterable[_Excluding]) -> dict[str, 
     return {schedule_id: Days([found[id] for id in ids if id in found]) for schedule_id, ids in wanted.items()}
 
 
+async def find_days_of(store: Store, schedule: _Excluding) -> Days | None:
+    return (await find_days(store, [schedule])).get(schedule.id)
+
+
 class CalendarFollowing:
-    def __init__(self, store: Store, time: DatabaseTime) -> None:
+    """`early`: how long before their moments occurrences may fire."""
+
+    def __init__(self, store: Store, time: DatabaseTime, *, early: timedelta) -> None:
         self._store = store
         self._time = time
+        self._early = early
 
     async def run_once(self) -> int:
         """Have the series of all schedules follow the calendars that were changed; returns how many calendars."""
+        now = await self._time.now()
         changed = await self._store.calendars.find_changed(limit=_CHANGED)
         for calendar in changed:
             after = ""
             while page := await self._store.schedules.page_excluding(calendar.id, after=after, limit=_PAGE):
                 await self._align(page)
                 after = page[-1].id
-            await self._store.calendars.end_change(calendar.id, calendar.updated_at)
+            if now >= calendar.updated_at + _SETTLED_AFTER:
+                await self._store.calendars.end_change(calendar.id, calendar.updated_at)
         return len(changed)
 
     async def _align(self, schedules: list[Schedule]) -> None:
@@ -61,7 +75,16 @@ class CalendarFollowing:
                 schedule.owner, 1, generation=schedule.generation, kind=OccurrenceKind.SERIES, after=now
             )
             for series in found:
-                planned = find_planned(schedule.definition, schedule.key, now, days[schedule.id])
+                planned = _plan_again(schedule, series, now + self._early, days[schedule.id])
                 if planned is not None:
                     moves.append((series, at_planned(series, schedule.definition, schedule.key, planned)))
-        await self._store.occurrences.align([(old, new) for old, new in moves if old.due != new.due], now)
+        await self._store.occurrences.align([(old, new) for old, new in moves if old.due != new.due])
+
+
+def _plan_again(schedule: Schedule, series: Occurrence, fired_until: datetime, days: Days) -> Planned | None:
+    """The first instant after `fired_until`, or after the one before that of the series, if that is earlier. Without a
+    shift, the instants in between were left out; with one, they have fired."""
+    definition, key = schedule.definition, schedule.key
+    raw_after = raw_of(definition, key, series) - MILLISECOND if definition.shift else None
+    after = min(fired_until, series.due - MILLISECOND)
+    return find_planned(definition, key, after, days, raw_after=raw_after)

@@ -9,8 +9,8 @@ request can last. A schedule that an admin has resumed meanwhile stays active.
 If tokens share a namespace, only the schedules of the removed token are paused: a schedule knows the token that gave it
 its content. A schedule without a known maker is paused with the first of these tokens.
 
-Other subjects pause their own things, such as subscriptions of the bus. This happens with the first look at the
-schedules, unless other tokens share the namespace.
+`others` pause what is no schedule, such as subscriptions of the bus: once, right after the schedules, unless other
+tokens share the namespace.
 
 Only the document of a schedule is paused. Its occurrences stay, because the document is read right before they fire.
 Only occurrences that were fired by hand are deleted, because a pause does not hold them.
@@ -26,7 +26,7 @@ from shared.runtime.faults import fault
 from shared.store import Store
 
 _STEP = 500
-_REASON = "the caller whose it was is no more"
+_REASON = "its token was revoked or its user was deleted"
 
 PauseNamespace = Callable[[str, str], Awaitable[int]]
 """Pauses the things of a namespace, for this reason; returns how many. Safe to repeat."""

@@ -6,24 +6,25 @@ schedule stay: they never fire, and the clock deletes them when it meets them. S
 and nothing needs repair. (The other order, with a final mark "all are there", took one more update of each
 document, a third of the time, and needed a way to find and finish documents without a mark.)
 
-The insert of a schedule shows whether its key is taken. So while keys are free, no look precedes it: that look was
-one of three round trips for a small schedule, a quarter of its cost. If the last keys were taken, the look comes
+The insert reports the keys that are taken. While recent keys were free, `accept` inserts first and does not read: the
+read was one of three round trips for a small schedule, a quarter of its cost. If a recent key was taken, `accept` reads
 first: a repeated request then costs one read and writes nothing.
 """
 
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from types import MappingProxyType
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from shared.clock.anchors import AnchorFlow, stays_in_place
-from shared.clock.calendars import find_days
+from shared.clock.calendars import find_days, find_days_of
 from shared.clock.rules.calendars import Days
-from shared.clock.rules.instants import last_due, occurrences, split_by_now, spread
-from shared.clock.rules.occurrences import PARKED, DeadLetter, Occurrence, OccurrenceKind, once, outcome_id
+from shared.clock.rules.following import occurrences
+from shared.clock.rules.instants import last_due, spread
+from shared.clock.rules.occurrences import PARKED, Occurrence, OccurrenceKind, once
+from shared.clock.rules.outcomes import DeadLetter, outcome_id
 from shared.clock.rules.recurrence import Cron, Every
 from shared.clock.rules.schedules import (
     COMMITTED_WITHIN,
@@ -86,7 +87,7 @@ Answer = Accepted | Refused
 
 
 async def draft_all(
-    wanted: Iterable[Wanted], now: datetime, days: Mapping[str, Days] = MappingProxyType({})
+    wanted: Iterable[Wanted], now: datetime, days: Mapping[str, Days]
 ) -> tuple[list[ScheduleDraft], dict[str, Answer]]:
     """The drafts to store, and the refusals. Other coroutines run in between, because a list may have 10,000
     instants."""
@@ -103,7 +104,15 @@ async def draft_all(
 
 
 def draft_one(wanted: Wanted, now: datetime, generation: str, days: Days | None = None) -> ScheduleDraft:
-    schedule = Schedule(
+    schedule = _make_schedule(wanted, now, generation)
+    drafted = occurrences(schedule, days)
+    if all(occurrence.visible_at == PARKED for occurrence in drafted):
+        raise nothing_ahead(wanted.definition)
+    return ScheduleDraft(schedule, [replace(occurrence, trace=wanted.trace) for occurrence in drafted])
+
+
+def _make_schedule(wanted: Wanted, now: datetime, generation: str) -> Schedule:
+    return Schedule(
         id=wanted.id,
         namespace=wanted.namespace,
         key=wanted.key,
@@ -115,10 +124,6 @@ def draft_one(wanted: Wanted, now: datetime, generation: str, days: Days | None 
         sweep_at=last_due(wanted.definition, wanted.key),
         made_by=wanted.made_by,
     )
-    drafted = occurrences(schedule, days)
-    if all(occurrence.visible_at == PARKED for occurrence in drafted):
-        raise nothing_ahead(wanted.definition)
-    return ScheduleDraft(schedule, [replace(occurrence, trace=wanted.trace) for occurrence in drafted])
 
 
 def keep_identity_of(existing: Schedule, fresh: Schedule) -> Schedule:
@@ -141,7 +146,7 @@ def answer_unchanged(existing: Schedule) -> Accepted:
 
 def as_first_answered(wanted: Wanted, made: Made) -> Accepted:
     """The answer to a repeated request whose schedule is gone or was replaced."""
-    schedule = draft_one(wanted, made.accepted_at, made.generation).schedule
+    schedule = _make_schedule(wanted, made.accepted_at, made.generation)
     removed = replace(schedule, created_at=made.created_at, state=ScheduleState.FINISHED)
     return answer_unchanged(removed)
 
@@ -163,7 +168,7 @@ def _field(definition: Definition) -> str:
 
 
 def skipped_of(schedule: Schedule) -> tuple[datetime, ...]:
-    return tuple(split_by_now(schedule.definition, schedule.accepted_at)[1])
+    return tuple(instant for instant in schedule.definition.instants if instant <= schedule.accepted_at)
 
 
 def revive(schedule: Schedule, letter: DeadLetter, now: datetime) -> Occurrence:
@@ -177,7 +182,8 @@ def fresh_generation() -> str:
     return secrets.token_hex(8)
 
 
-_FEW = 20
+_FEW = 20  # instants that are stored in vain at little cost
+_STEP = 5_000
 
 
 class Retried(Struct, frozen=True):
@@ -235,8 +241,8 @@ class ScheduleFlow:
                 if amended := await self._anchors.amend(existing, wanted.definition, made_by=wanted.made_by):
                     return Accepted(amended, changed=True)
                 continue
-            days = await find_days(self._store, [wanted])
-            draft = draft_one(wanted, await self._time.now(), fresh_generation(), days.get(wanted.id))
+            days = await find_days_of(self._store, wanted)
+            draft = draft_one(wanted, await self._time.now(), fresh_generation(), days)
             if existing is None:
                 if not await self._commit([draft]):
                     return Accepted(draft.schedule, created=True, skipped=skipped_of(draft.schedule))
@@ -337,7 +343,8 @@ class ScheduleFlow:
         return found
 
     async def _accept_all(self, wanted: Mapping[str, Wanted]) -> dict[str, Answer]:
-        probably_free = self._keys_are_free and all(map(_is_small, wanted.values()))
+        are_small = all(len(want.definition.instants) <= _FEW for want in wanted.values())
+        probably_free = self._keys_are_free and are_small
         answers = {} if probably_free else await self._answer_taken(wanted)
         self._keys_are_free = not answers
         while left := {id: want for id, want in wanted.items() if id not in answers}:
@@ -384,8 +391,9 @@ class ScheduleFlow:
         return True
 
     async def _insert_occurrences(self, drafts: Sequence[ScheduleDraft]) -> None:
-        for step in _in_steps([occurrence for draft in drafts for occurrence in draft.occurrences]):
-            await self._store.occurrences.add(step)
+        drafted = [occurrence for draft in drafts for occurrence in draft.occurrences]
+        for start in range(0, len(drafted), _STEP):
+            await self._store.occurrences.add(drafted[start : start + _STEP])
         await fault("schedule.after_occurrences")
         # Occurrences without a schedule are kept for a while only: a process that slept longer must not make them
         # count.
@@ -393,16 +401,7 @@ class ScheduleFlow:
             raise Unavailable("storing the occurrences took too long")
 
     async def _move(self, id: str, *, to: ScheduleState) -> Schedule | None:
-        moved = await self._store.schedules.move(id, to=to)
+        moved = await self._store.schedules.set_state(id, to=to)
         if moved is None and await self._store.schedules.get(id) is not None:
             raise Conflict("the schedule has finished", field="state", value=ScheduleState.FINISHED.value)
         return moved
-
-
-def _is_small(wanted: Wanted) -> bool:
-    """Whether it is cheap to store its occurrences in vain."""
-    return len(wanted.definition.instants) <= _FEW
-
-
-def _in_steps(all_: Sequence[Occurrence], size: int = 5_000) -> Iterable[Sequence[Occurrence]]:
-    return (all_[start : start + size] for start in range(0, len(all_), size))

@@ -9,8 +9,6 @@
 Every step matches (id, token), and the order lets each be repeated: outcomes and letters are stored before the
 occurrence is deleted. An insert cannot match a token, so claims of refused attempts are checked first: a process
 that slept must not report as dead what another one has delivered.
-
-Finished schedules, outcomes and Idempotency-Keys of schedules are removed in small steps.
 """
 
 import random
@@ -19,43 +17,32 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
-import msgspec
 from msgspec import Struct
 
 from shared.clock.calendars import find_days
-from shared.clock.rules.calendars import Days
 from shared.clock.rules.callbacks import Undeliverable
-from shared.clock.rules.instants import next_occurrence, offset_due, replan
-from shared.clock.rules.occurrences import (
-    DeadLetter,
-    Occurrence,
-    OccurrenceKind,
-    Outcome,
-    OutcomeResult,
-    dead_event,
-    lateness,
-    outcome_id,
-    overlap_event,
-    retry_entry,
-)
+from shared.clock.rules.following import next_occurrence, place_now
+from shared.clock.rules.occurrences import Occurrence, OccurrenceKind, lateness, retry_entry
+from shared.clock.rules.outcomes import DeadLetter, Outcome, OutcomeResult, dead_event, outcome_id, overlap_event
 from shared.clock.rules.schedules import Schedule
-from shared.clock.store_occurrences import Retry, fresh_token
+from shared.clock.store_occurrences import PutOff, fresh_token
 from shared.core.errors import CarillonError, Unavailable
 from shared.runtime.faults import fault
-from shared.runtime.loops import Backoff, Swept, next_delay, repeat
-from shared.runtime.metrics import DEAD, FIRED, LATENESS, PENDING, RETRIES
-from shared.runtime.settings import SchedulerSettings
+from shared.runtime.loops import Backoff, next_delay
+from shared.runtime.metrics import DEAD, FIRED, LATENESS, RETRIES
 from shared.store import Store
-from shared.time import DatabaseTime
 
 _SOONEST, _LATEST = timedelta(seconds=1), timedelta(seconds=10)
 
 
 class Attempt(Struct, frozen=True):
-    """An attempt at an occurrence at the time `at`. `error`: `None` for success, `Unavailable` for no answer, any other
-    for a refusal. `skipped`: a rule of the schedule attempted nothing. That of misfires skips all instants up to
-    `passed_over`; that of overlaps gives its reason as the `error`. `final`: no further attempt follows. Not `made`: it
-    was put off before it began."""
+    """An attempt at an occurrence at the time `at`.
+
+    `error`: `None` for success, `Unavailable` for no answer, any other for a refusal. `final`: no further attempt
+    follows. `skipped`: the schedule's rule skipped this occurrence, and no attempt was made. The misfire rule sets
+    `passed_over`; the overlap rule sets `error` to its reason. `made=False`: the scheduler or the worker put it off
+    before an attempt began.
+    """
 
     occurrence: Occurrence
     schedule: Schedule
@@ -77,6 +64,11 @@ class Attempt(Struct, frozen=True):
     def answered(self) -> bool:
         """Whether it counts: it does unless no answer came."""
         return not isinstance(self.error, Unavailable)
+
+    @property
+    def is_overlap(self) -> bool:
+        """Whether the overlap rule skipped the occurrence."""
+        return self.skipped and self.error is not None
 
     @property
     def number(self) -> int:
@@ -113,6 +105,7 @@ class Settlement:
         outcomes = [self._outcome(attempt) for attempt in answered]
         _count(claimed, outcomes)
         await self._store_outcomes(answered, outcomes)
+        # Before the series move on: `_is_done` counts on the copies of refused instants that this stores.
         await self._try_again([attempt for attempt in claimed if _is_tried_again(attempt)])
         done = [attempt for attempt in answered if _is_done(attempt)]
         passed_over = {
@@ -137,7 +130,7 @@ class Settlement:
         events += [
             overlap_event(attempt.schedule.namespace, attempt.schedule.key, outcome)
             for attempt, outcome in ended
-            if attempt.skipped and outcome.error
+            if attempt.is_overlap
         ]
         if events:
             await self._store.outbox.add(events)
@@ -182,7 +175,7 @@ class Settlement:
                 moves.append((occurrence, moved))
         await self._end_series(finished)
         await self._store.occurrences.complete(ended)
-        await self._store.occurrences.move(moves)
+        await self._store.occurrences.advance(moves)
         if moves:
             await fault("clock.after_move")
         return [moved for _, moved in moves]
@@ -197,7 +190,7 @@ class Settlement:
         days = await find_days(self._store, [schedule for _, schedule in claimed])
         moved: list[Occurrence] = []
         for occurrence, schedule in claimed:
-            fresh = _follow(occurrence, schedule, days.get(schedule.id))
+            fresh = place_now(schedule, occurrence, days.get(schedule.id))
             if fresh is None:
                 await self._end_series([(occurrence, schedule)])
             else:
@@ -258,15 +251,15 @@ def _is_series_refused(attempt: Attempt) -> bool:
 
 
 def _is_done(attempt: Attempt) -> bool:
-    """Whether the occurrence is done with. A retried instant of a series has an occurrence of its own by now."""
+    """Whether the occurrence is done with. `_try_again` has copied a refused instant of a series."""
     return not _is_tried_again(attempt) or _is_series_refused(attempt)
 
 
-def _next_try(attempt: Attempt, chance: float) -> Retry:
+def _next_try(attempt: Attempt, chance: float) -> PutOff:
     occurrence = attempt.occurrence
     if attempt.answered:
-        return Retry(occurrence, attempt.ended_at + _delay(attempt, chance), attempt.number)
-    return Retry(occurrence, attempt.ended_at + _pause_unanswered(attempt, chance), occurrence.attempts, attempt.made)
+        return PutOff(occurrence, attempt.ended_at + _delay(attempt, chance), attempt.number)
+    return PutOff(occurrence, attempt.ended_at + _pause_unanswered(attempt, chance), occurrence.attempts, attempt.made)
 
 
 def _pause_unanswered(attempt: Attempt, chance: float) -> timedelta:
@@ -290,13 +283,6 @@ def _delay(attempt: Attempt, chance: float) -> timedelta:
     return timedelta(milliseconds=round(seconds * 1000))
 
 
-def _follow(occurrence: Occurrence, schedule: Schedule, days: Days | None) -> Occurrence | None:
-    if occurrence.kind is OccurrenceKind.SERIES:
-        return replan(schedule.definition, schedule.key, occurrence, days)
-    due = offset_due(schedule.definition, schedule.key, occurrence.offset_ms)
-    return None if due is None else msgspec.structs.replace(occurrence, due=due)
-
-
 def _letter(attempt: Attempt) -> DeadLetter:
     schedule, occurrence = attempt.schedule, attempt.occurrence
     return DeadLetter(
@@ -311,46 +297,3 @@ def _letter(attempt: Attempt) -> DeadLetter:
         error=str(attempt.error or ""),
         death=fresh_token(),
     )
-
-
-_STEP = 1_000
-
-
-class Retention:
-    """Removes old data of the clock. `settings` says how long each kind is kept."""
-
-    def __init__(self, store: Store, time: DatabaseTime, settings: SchedulerSettings) -> None:
-        self._store = store
-        self._time = time
-        self._settings = settings
-
-    async def run_once(self) -> Swept:
-        now = await self._time.now()
-        schedules = now - timedelta(days=self._settings.schedule_retention_days)
-        outcomes = now - timedelta(hours=self._settings.outcome_retention_hours)
-        keys = now - timedelta(hours=self._settings.key_retention_hours)
-        store = self._store
-        forgotten = (
-            await repeat(lambda: self._forget_schedules(schedules, now), while_full=_STEP)
-            + await repeat(lambda: store.outcomes.forget(before=outcomes, limit=_STEP), while_full=_STEP)
-            + await repeat(lambda: store.idempotency.forget(before=keys, limit=_STEP), while_full=_STEP)
-        )
-        PENDING.set(await store.occurrences.count())
-        return Swept(discarded=forgotten)
-
-    async def _forget_schedules(self, before: datetime, now: datetime) -> int:
-        """Remove some finished schedules; returns how many were looked at. A schedule stays while it has occurrences:
-        it was fired by hand, or a dead letter is tried again."""
-        finished = await self._store.schedules.find_finished(before=before, limit=_STEP)
-        anchored = [schedule.owner for schedule in finished if schedule.definition.anchor is not None]
-        busy = await self._store.occurrences.with_pending([schedule.owner for schedule in finished], anchored)
-        kept = [schedule for schedule in finished if schedule.owner in busy]
-        await self._store.schedules.keep_finished([schedule.id for schedule in kept], at=now)
-        # Occurrences without a schedule keep it for one round, not until they are due.
-        await self._store.occurrences.remove_void({schedule.owner: schedule.generation for schedule in kept}, now=now)
-        ended = [schedule.id for schedule in finished if schedule.owner not in busy]
-        await self._store.schedules.forget_finished(ended, before=before)
-        for schedule in finished:
-            if schedule.definition.anchor is not None and schedule.owner not in busy:
-                await self._store.occurrences.remove_of(schedule.owner, generation=schedule.generation)  # parked
-        return len(finished)

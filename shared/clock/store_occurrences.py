@@ -2,13 +2,13 @@
 
 A slice (the occurrences of a shard that are visible at a moment) is claimed by one update that writes a fresh token,
 and read by that token. `visible_at` is the only key of the hot path, so there is no `$or` and no second query. A pause
-leaves the token, so that a running attempt can still be completed; no process may make the occurrence visible again.
+leaves the token, so that a running attempt can still be completed; only a resume makes the occurrence visible again.
 Every write after a claim matches (id, token), so a process that lost its claim changes nothing. Only `acquit` may still
 take back the count of its own `begin`.
 """
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -48,14 +48,14 @@ class Heads(Struct, frozen=True):
     oldest: datetime
 
 
-class Retry(Struct, frozen=True):
-    """A claimed occurrence that fires (again) at `fires_at`, after `attempts` attempts. `made`: an attempt has
-    ended."""
+class PutOff(Struct, frozen=True):
+    """A claimed occurrence that fires (again) at `fires_at`, after `attempts` attempts. `attempt_ended`: an attempt has
+    ended by now."""
 
     occurrence: Occurrence
     fires_at: datetime
     attempts: int
-    made: bool = True
+    attempt_ended: bool = True
 
 
 class Occurrences(Aggregate):
@@ -129,8 +129,8 @@ class Occurrences(Aggregate):
     async def complete(self, claimed: Iterable[Occurrence]) -> None:
         await self._write([DeleteMany(query) for query in _claims(claimed)])
 
-    async def move(self, moves: Sequence[tuple[Occurrence, Occurrence]]) -> None:
-        """Move each claimed document of a series to its next instant; a held-back one stays held back."""
+    async def advance(self, moves: Sequence[tuple[Occurrence, Occurrence]]) -> None:
+        """Advance each claimed document of a series to its next instant; a held-back one stays held back."""
         by_due: dict[tuple[datetime, int], list[Occurrence]] = {}
         for claimed, following in moves:
             by_due.setdefault((following.due, following.offset_ms), []).append(claimed)
@@ -146,29 +146,27 @@ class Occurrences(Aggregate):
         query = {"owner": owner, "generation": generation, "kind": OccurrenceKind.OFFSET.value}
         return [_value(document) async for document in self._occurrences.find(query)]
 
-    async def align(self, moves: Sequence[tuple[Occurrence, Occurrence]], now: datetime) -> None:
-        """Move occurrences, each as it was and where it goes, unless they are claimed or have gone on: the process that
-        holds one moves it, or is firing it. A parked one stays parked if it is still past."""
+    async def align(self, moves: Sequence[tuple[Occurrence, Occurrence]]) -> int:
+        """Move occurrences; each pair is (as read, moved). One that was claimed or changed since the read stays: the
+        process that holds it moves it, or is firing it. Returns how many have moved."""
         updates = []
-        for before, moved in moves:
-            due = moved.due
-            parked = {"$cond": [{"$eq": ["$visible_at", PARKED]}, PARKED, due]} if due <= now else due
-            query = {"_id": before.id, "due": before.due, "token": {"$exists": False}}
-            updates.append(_move_to(query, moved, parked))
-        await self._write(updates)
+        for read, moved in moves:
+            query = {"_id": read.id, "due": read.due, "visible_at": read.visible_at, "token": {"$exists": False}}
+            updates.append(_move_to(query, moved))
+        return await self._write(updates)
 
     async def move_claimed(self, moved: Sequence[Occurrence]) -> None:
         """Let these claimed occurrences go, at their new instants."""
-        await self._write([_move_to({"_id": each.id, "token": each.token}, each, each.due) for each in moved])
+        await self._write([_move_to({"_id": each.id, "token": each.token}, each) for each in moved])
 
-    async def retry(self, retries: Sequence[Retry]) -> None:
-        """Make claimed occurrences visible again, each at its moment, unless they are held back."""
+    async def retry(self, retries: Sequence[PutOff]) -> None:
+        """Make claimed occurrences visible again, each at its moment; a held-back one stays held back."""
         alike: dict[tuple[datetime, int, bool], list[Occurrence]] = {}
         for retry in retries:
-            alike.setdefault((retry.fires_at, retry.attempts, retry.made), []).append(retry.occurrence)
+            alike.setdefault((retry.fires_at, retry.attempts, retry.attempt_ended), []).append(retry.occurrence)
         await self._write(
             [
-                UpdateMany(_not_held_back(query), _retry_update(*values))
+                UpdateMany(query, _retry_update(*values))
                 for values, claimed in alike.items()
                 for query in _claims(claimed)
             ]
@@ -247,8 +245,9 @@ class Occurrences(Aggregate):
         kind: OccurrenceKind | None = None,
         after: datetime | None = None,
     ) -> list[Occurrence]:
-        """The next occurrences of an owner by instant; of one generation and kind, and after a moment, if given."""
-        query: Document = {"owner": owner} | ({"generation": generation} if generation else {})
+        """The next occurrences of an owner by instant, without parked ones; of one generation and kind, and after a
+        moment, if given."""
+        query: Document = _not_parked({"owner": owner}) | ({"generation": generation} if generation else {})
         query |= ({"kind": kind} if kind else {}) | ({"due": {"$gt": after}} if after else {})
         found = self._occurrences.find(query).sort("due", ASCENDING).limit(limit)
         return [_value(document) async for document in found]
@@ -274,7 +273,7 @@ class Occurrences(Aggregate):
         return found[0]["fires_at"] if found else None
 
     async def count_retries(self, group: str) -> int:
-        """How many that failed wait for their next try, of the owners that this text begins; at most 10,000."""
+        """How many that failed wait for their next try, of the owners that begin with `group`; at most 10,000."""
         pipeline: list[Document] = [
             {"$match": {"attempts": {"$gt": 0}}},
             {"$limit": _RETRIES_COUNTED},
@@ -323,14 +322,19 @@ class Occurrences(Aggregate):
         query: Document = {"owner": {"$in": owners}} | ({"generation": generation} if generation else {})
         await self._occurrences.delete_many(query)
 
+    async def remove_parked(self, owners: Collection[str] = (), ids: Collection[str] = ()) -> None:
+        """Delete the parked occurrences of these owners, and those with these ids."""
+        for field, values in (("owner", owners), ("_id", ids)):
+            if values:
+                await self._occurrences.delete_many({field: {"$in": list(values)}, "visible_at": PARKED})
+
     async def remove_void(self, generations: Mapping[str, str], *, now: datetime) -> None:
-        """Delete future occurrences of these owners, each with its generation, that are of none of these generations,
-        if no schedule can be stored for them any more. The clock drops due ones by itself."""
+        """Delete occurrences of these owners, each with its generation, that are of none of these generations, if no
+        schedule can be stored for them any more."""
         if not generations:
             return
         query: Document = {
             "owner": {"$in": list(generations)},
-            "due": {"$gt": now},
             "generation": {"$nin": list(generations.values())},
             "accepted_at": {"$lt": now - COMMITTED_WITHIN},
         }
@@ -344,9 +348,11 @@ class Occurrences(Aggregate):
         """The approximate number of occurrences."""
         return await self._occurrences.estimated_document_count()
 
-    async def _write(self, requests: Sequence[DeleteMany | UpdateMany]) -> None:
-        if requests:
-            await self._occurrences.bulk_write(requests, ordered=False)
+    async def _write(self, requests: Sequence[DeleteMany | UpdateMany]) -> int:
+        """Returns how many documents the updates found."""
+        if not requests:
+            return 0
+        return (await self._occurrences.bulk_write(requests, ordered=False)).matched_count
 
 
 def fresh_token() -> str:
@@ -377,8 +383,8 @@ def _not_parked(query: Document) -> Document:
     return query | {"visible_at": {"$ne": PARKED}}
 
 
-def _move_to(query: Document, moved: Occurrence, visible_at: Any) -> UpdateMany:
-    visible_at = {"$cond": [{"$eq": ["$visible_at", HELD_BACK]}, HELD_BACK, visible_at]}
+def _move_to(query: Document, moved: Occurrence) -> UpdateMany:
+    visible_at: Any = PARKED if moved.visible_at == PARKED else _unless_held_back(moved.visible_at)
     fields = {"due": moved.due, "fires_at": moved.due, "visible_at": visible_at, "claims": 0}
     return UpdateMany(query, [{"$set": fields | {"offset_ms": moved.offset_ms}}, {"$unset": "token"}])
 
@@ -387,16 +393,18 @@ def _not_held_back(query: Document) -> Document:
     return query | {"visible_at": {"$lt": HELD_BACK}}
 
 
-def _retry_update(fires_at: datetime, attempts: int, made: bool) -> Document:
-    moments = {"fires_at": fires_at, "visible_at": fires_at}
-    refused = {"attempts": attempts} if attempts else {}
-    ended = {"begun": ""} if made else {}
-    return {"$set": moments | refused | {"claims": 0}, "$unset": {"token": ""} | ended}
+def _retry_update(fires_at: datetime, attempts: int, attempt_ended: bool) -> list[Document]:
+    fields = {"fires_at": fires_at, "visible_at": _unless_held_back(fires_at), "claims": 0}
+    counted = {"attempts": attempts} if attempts else {}
+    return [{"$set": fields | counted}, {"$unset": ["token", *(["begun"] if attempt_ended else [])]}]
+
+
+def _unless_held_back(visible_at: Any) -> Document:
+    return {"$cond": [{"$eq": ["$visible_at", HELD_BACK]}, HELD_BACK, visible_at]}
 
 
 def _next_due_update(due: datetime, offset_ms: int) -> list[Document]:
-    visible_at = {"$cond": [{"$eq": ["$visible_at", HELD_BACK]}, HELD_BACK, due]}
-    fields: Document = {"due": due, "fires_at": due, "visible_at": visible_at, "claims": 0}
+    fields: Document = {"due": due, "fires_at": due, "visible_at": _unless_held_back(due), "claims": 0}
     fields |= {"runs": {"$add": ["$runs", 1]}} | ({"offset_ms": offset_ms} if offset_ms else {})
     return [{"$set": fields}, {"$unset": ["token", "begun", "attempts", *([] if offset_ms else ["offset_ms"])]}]
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from pymongo import ASCENDING, DESCENDING, DeleteMany, DeleteOne, ReplaceOne
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.clock.rules.occurrences import DeadLetter, ErrorCount, LetterPlace, Outcome, OutcomeResult
+from shared.clock.rules.outcomes import DeadLetter, ErrorCount, LetterPlace, Outcome, OutcomeResult
 from shared.drivers.mongo.documents import (
     Aggregate,
     Codec,
@@ -44,6 +44,12 @@ class Outcomes(Aggregate):
         """Those of the ids that are outcomes."""
         found = self._outcomes.find({"_id": {"$in": list(ids)}}, {"_id": 1}, batch_size=len(ids) + 1)
         return {document["_id"] for document in await found.to_list()}
+
+    async def find_ended(self, owner: str) -> set[str]:
+        """The message ids of the owner's occurrences that are not tried again."""
+        query = {"owner": owner, "result": {"$ne": OutcomeResult.FAILED.value}}
+        found = self._outcomes.find(query, {"_id": 1}, batch_size=_BATCH)
+        return {document["_id"].partition("/")[0] async for document in found}
 
     async def latest(self, owner: str, limit: int) -> list[Outcome]:
         found = self._outcomes.find({"owner": owner}).sort("at", DESCENDING).limit(limit)

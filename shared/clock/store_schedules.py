@@ -23,7 +23,6 @@ from shared.clock.rules.schedules import (
     Schedule,
     ScheduleState,
     calendar_ids,
-    label_text,
     schedule_id,
 )
 from shared.core.documents import sources
@@ -37,7 +36,7 @@ _ENDING = {"state": 1, "generation": 1, _ANCHORED: 1}
 _BATCH = 64  # a payload of 256 KiB takes up to 512 as a text in JSON, and 10,000 instants take 140
 _FIELDS = frozenset(Schedule.__struct_fields__)
 _OPTIONAL = ("sweep_at", "finished_at")  # absent rather than null: their indexes are sparse
-_LAST = ("last_job_id", "last_job_at", "last_move")  # absent at first; a replacement keeps them
+_LAST = ("last_job_id", "last_job_at", "last_moves")  # absent at first; a replacement keeps them
 _ALIGNING = "aligning"  # its occurrences are about to follow its anchor
 _BACKFILLS = "backfills"
 _EXCLUDES = "excludes"  # the ids of its calendars
@@ -121,13 +120,16 @@ class Schedules(Aggregate):
         return await self._schedules.count_documents(query)
 
     async def replace(self, schedule: Schedule, *, generation: str) -> bool:
-        return await self._change(schedule, {"generation": generation}, {})
+        # With another generation, backfills begin anew.
+        changed = await self._change(schedule, {"generation": generation}, {}, kept=_LAST)
+        return changed or bool(await self._find_own({schedule.id: schedule.generation}))
 
     async def amend(self, schedule: Schedule, *, digest: str) -> bool:
         """Put the content in place of the one with this digest, and record that its occurrences are to be aligned."""
         query = {"generation": schedule.generation, "digest": digest, "state": {"$in": sorted(PENDING)}}
-        moved = {"last_move": schedule.last_move} if schedule.last_move else {}
-        return await self._change(schedule, query, {_ALIGNING: True} | moved)
+        more: Document = {_ALIGNING: True} | ({"last_moves": schedule.last_moves} if schedule.last_moves else {})
+        # A backfill that begins meanwhile must stay.
+        return await self._change(schedule, query, more, kept=(*_LAST, _BACKFILLS))
 
     async def mark_changed(self, schedules: Sequence[Schedule]) -> None:
         """Have the schedulers align the occurrences of those whose content was changed since they were read."""
@@ -150,9 +152,9 @@ class Schedules(Aggregate):
         query = {"_id": schedule.id, "digest": schedule.digest}
         await self._schedules.update_one(query, {"$unset": {_ALIGNING: ""}})
 
-    async def _change(self, schedule: Schedule, query: Document, more: Document) -> bool:
-        # A backfill that begins meanwhile must stay; with another generation, backfills begin anew.
-        kept = {"_id", "created_at", "state", *_LAST, *((_BACKFILLS,) if _ALIGNING in more else ())}
+    async def _change(self, schedule: Schedule, query: Document, more: Document, *, kept: tuple[str, ...]) -> bool:
+        """Replace the document that matches, but for these fields and those of its identity."""
+        kept = ("_id", "created_at", "state", *kept)
         change = {name: value for name, value in _document(schedule).items() if name not in kept} | more
         state = {"$cond": [{"$eq": ["$state", ScheduleState.PAUSED.value]}, "$state", ScheduleState.ACTIVE.value]}
         literal = {field: {"$literal": value} for field, value in change.items()}
@@ -162,11 +164,9 @@ class Schedules(Aggregate):
             {"_id": schedule.id} | query,
             [{"$set": literal | {"state": state}}, {"$unset": unset}],
         )
-        if result.matched_count == 1 or "digest" in query:
-            return result.matched_count == 1
-        return bool(await self._find_own({schedule.id: schedule.generation}))
+        return result.matched_count == 1
 
-    async def move(self, id: str, *, to: ScheduleState) -> Schedule | None:
+    async def set_state(self, id: str, *, to: ScheduleState) -> Schedule | None:
         """Give the schedule this state; `None` if its present state does not allow that. A schedule that has the state
         stays as it is."""
         query = {"_id": id, "state": {"$in": sorted(sources(TRANSITIONS, to) | {to})}}
@@ -202,8 +202,8 @@ class Schedules(Aggregate):
         await self._schedules.update_one(query, {"$set": {f"{_BACKFILLS}.$.done": True}})
 
     async def adopt(self, schedule: Schedule, made_by: str) -> None:
-        """Record that this token wants the schedule's content too, unless the content was replaced."""
-        query = {"_id": schedule.id, "generation": schedule.generation}
+        """Record that this token wants the schedule's content too, unless another request has changed the content."""
+        query = {"_id": schedule.id, "generation": schedule.generation, "digest": schedule.digest}
         await self._schedules.update_one(query, {"$set": {"made_by": made_by}})
 
     async def pause(self, ids: Sequence[str]) -> int:
@@ -296,11 +296,6 @@ def _range_of(
     return field, equal | {field: bounds}
 
 
-def _findable_labels(namespace: str, key: str, definition: Definition) -> Document:
-    labels = [_findable(namespace, label_text(*label)) for label in sorted(definition.labels.items())]
-    return {_LABELS: labels, _LABELLED_KEY: key} if labels else {}
-
-
 def _findable(namespace: str, label: str) -> str:
     return f"{namespace}\0{label}"
 
@@ -311,31 +306,45 @@ def _may_become(to: ScheduleState) -> Document:
 
 def _document(schedule: Schedule) -> Document:
     definition = msgspec.structs.replace(schedule.definition, instants=())
-    fields = {name: getattr(schedule, name) for name in schedule.__struct_fields__}
-    fields[_BACKFILLS] = [_plain_backfill(each) for each in schedule.backfills]
-    for name in (*_OPTIONAL, *_LAST, _BACKFILLS):
-        if not fields[name]:
-            del fields[name]
-    excludes = calendar_ids(schedule.namespace, definition)
-    return {
-        "_id": fields.pop("id"),
-        **fields,
-        **({_EXCLUDES: excludes} if excludes else {}),
-        **({_ANCHORED: True} if definition.anchor else {}),
-        **_findable_labels(schedule.namespace, schedule.key, definition),
-        "state": schedule.state.value,
+    document: Document = {
+        "_id": schedule.id,
+        "namespace": schedule.namespace,
+        "key": schedule.key,
+        "generation": schedule.generation,
+        "digest": schedule.digest,
         "definition": msgspec.json.encode(definition).decode(),
-        "instants": [ms(instant) for instant in schedule.definition.instants],
+        "state": schedule.state.value,
+        "created_at": schedule.created_at,
+        "accepted_at": schedule.accepted_at,
+        **_present(schedule, _OPTIONAL),
+        "made_by": schedule.made_by,
+        **_present(schedule, _LAST),
     }
+    if schedule.backfills:
+        document[_BACKFILLS] = [_plain_backfill(each) for each in schedule.backfills]
+    if definition.exclude:
+        document[_EXCLUDES] = calendar_ids(schedule.namespace, definition)
+    if definition.anchor:
+        document[_ANCHORED] = True
+    if definition.labels:
+        labels = [_findable(schedule.namespace, f"{name}:{value}") for name, value in sorted(definition.labels.items())]
+        document |= {_LABELS: labels, _LABELLED_KEY: schedule.key}
+    document["instants"] = [ms(instant) for instant in schedule.definition.instants]
+    return document
+
+
+def _present(schedule: Schedule, names: Sequence[str]) -> Document:
+    return {name: value for name in names if (value := getattr(schedule, name))}
 
 
 def _value(document: Document) -> Schedule:
-    fields = {name: document[name] for name in _FIELDS if name in document}
+    fields = {name: value for name, value in document.items() if name in _FIELDS}
     definition = _definitions.decode(fields["definition"])
     if instants := document.get("instants"):
         definition = msgspec.structs.replace(definition, instants=tuple(from_ms(instant) for instant in instants))
     state = ScheduleState(fields["state"])
-    fields[_BACKFILLS] = tuple(Backfill(**each) for each in fields.get(_BACKFILLS, ()))
+    if backfills := fields.get(_BACKFILLS):
+        fields[_BACKFILLS] = tuple(Backfill(**each) for each in backfills)
     return Schedule(**(fields | {"id": document["_id"], "state": state, "definition": definition}))
 
 

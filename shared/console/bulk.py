@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from shared.accounts.rules.apps import EVERYWHERE, fold_email
 from shared.accounts.rules.callers import Caller, token_caller, user_caller, user_namespace
-from shared.clock.rules.occurrences import LetterPlace, place_of
+from shared.clock.rules.outcomes import LetterPlace, place_of
 from shared.clock.rules.schedules import Schedule, ScheduleState, read_labels
 from shared.clock.schedules import ScheduleFlow
 from shared.clock.store_occurrences import fresh_token

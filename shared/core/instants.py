@@ -15,7 +15,7 @@ LATEST = datetime(2200, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
 """The last valid instant: later ones are refused, and recurrences end there."""
 
 _DAY, _SECOND = timedelta(days=1), timedelta(seconds=1)
-_MILLISECOND = timedelta(milliseconds=1)
+MILLISECOND = timedelta(milliseconds=1)
 _MICROSECOND = timedelta(microseconds=1)
 _EXAMPLE = "as in 2026-12-24T14:00:00Z"
 _TIMESTAMP = re.compile(
@@ -40,7 +40,7 @@ def read_instant(text: str, *, field: str) -> datetime:
         raise Invalid(f"there is no such date or time; a timestamp is {_EXAMPLE}", field=field, value=text) from None
     offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
     nanoseconds = int((fraction or "0").ljust(9, "0"))
-    instant = wall + (offset if sign == "-" else -offset) - (-nanoseconds // 1_000_000) * _MILLISECOND
+    instant = wall + (offset if sign == "-" else -offset) - (-nanoseconds // 1_000_000) * MILLISECOND
     if not EPOCH <= instant <= LATEST:
         raise _out_of_range(text, field)
     return instant
@@ -109,7 +109,7 @@ def format_maybe(instant: datetime | None) -> str | None:
 
 def ms(instant: datetime) -> int:
     """Milliseconds since 1970, rounded down."""
-    return (instant - EPOCH) // _MILLISECOND
+    return (instant - EPOCH) // MILLISECOND
 
 
 def from_ms(milliseconds: int) -> datetime:
@@ -118,7 +118,7 @@ def from_ms(milliseconds: int) -> datetime:
 
 def ceil_ms(instant: datetime) -> int:
     """Milliseconds since 1970, rounded up."""
-    return -((EPOCH - instant) // _MILLISECOND)
+    return -((EPOCH - instant) // MILLISECOND)
 
 
 def ns(instant: datetime) -> int:

@@ -127,7 +127,7 @@ class ShardTurns:
 
     async def end(self, turn: Occurrence) -> None:
         rounds = _RARELY if turn.shard >= SHARDS else 1
-        await self._turns.move([(turn, replace(turn, due=turn.due + rounds * self._every))])
+        await self._turns.advance([(turn, replace(turn, due=turn.due + rounds * self._every))])
 
     async def give_back(self, turn: Occurrence) -> None:
         await self._turns.release([turn])

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from services.api.http.errors import fresh_id
 from shared.audience.rules.audiences import KeyRange, PushTable
-from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.outcomes import DeadLetter
 from shared.clock.rules.schedules import schedule_id
 from shared.clock.store_occurrences import fresh_token
 from shared.console import store_audit as audit

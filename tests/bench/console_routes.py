@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from services.api.http.errors import fresh_id
-from shared.clock.rules.occurrences import LetterPlace
+from shared.clock.rules.outcomes import LetterPlace
 from shared.core.instants import ns
 from shared.jobs.rules.jobs import Job
 from tests.bench.console_data import DEAD_KEY, OTHERS, PREFIX

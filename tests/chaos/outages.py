@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from shared.clock.rules.occurrences import OutcomeResult
+from shared.clock.rules.outcomes import OutcomeResult
 from shared.clock.schedules import Accepted
 from tests.chaos.test_clock_killed import Instants, expected
 from tests.e2e.clocks import NAMESPACE, Receiver

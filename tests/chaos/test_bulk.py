@@ -8,7 +8,7 @@ import pytest
 
 from shared.accounts.rules.callers import Token, token_namespace
 from shared.clock.rules.callbacks import RabbitCallback
-from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.outcomes import DeadLetter
 from shared.clock.rules.recurrence import Every
 from shared.clock.rules.schedules import Definition
 from shared.clock.schedules import Accepted, Wanted

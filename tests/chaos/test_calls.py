@@ -7,7 +7,7 @@ import pytest
 
 from carillon.wire.clock import Retry
 from shared.clock.rules.callbacks import CALL_QUEUE
-from shared.clock.rules.occurrences import OutcomeResult
+from shared.clock.rules.outcomes import OutcomeResult
 from shared.clock.rules.recurrence import Every
 from tests.e2e import callees
 from tests.e2e.callees import callee, calls, settled, waiting

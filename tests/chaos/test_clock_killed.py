@@ -12,7 +12,7 @@ import pytest
 from carillon.wire.clock import Retry
 from services.embedded.processes import free_port
 from shared.clock.rules.instants import due_instants
-from shared.clock.rules.occurrences import OutcomeResult
+from shared.clock.rules.outcomes import OutcomeResult
 from shared.clock.rules.recurrence import Every
 from shared.clock.rules.schedules import schedule_id
 from shared.clock.schedules import Accepted

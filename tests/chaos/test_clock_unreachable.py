@@ -13,7 +13,7 @@ import pytest
 
 from carillon.wire.clock import Retry
 from services.embedded.processes import free_port
-from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.outcomes import DeadLetter
 from shared.clock.rules.schedules import ScheduleState
 from shared.clock.schedules import Accepted
 from tests.chaos.outages import (

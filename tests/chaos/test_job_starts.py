@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from shared.clock.rules.instants import due_instants
-from shared.clock.rules.occurrences import OutcomeResult, job_id_of, occurrence_id
+from shared.clock.rules.occurrences import job_id_of, occurrence_id
+from shared.clock.rules.outcomes import OutcomeResult
 from shared.clock.rules.schedules import Schedule, schedule_id
 from shared.core.instants import format_instant
 from shared.jobs.rules.jobs import JobStatus

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from carillon.wire.clock import Retry
-from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.outcomes import DeadLetter
 from tests.e2e import callees
 from tests.e2e.callees import callee, calls, status
 from tests.e2e.clocks import NAMESPACE, crowd, receiving

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from shared.bus.rules.deliveries import DeliveryAttempt
 from shared.bus.rules.subscriptions import subscription_id
 from shared.bus.store_deliveries import letter_codec
-from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.outcomes import DeadLetter
 from shared.clock.rules.schedules import schedule_id
 from tests.bus.store.made_subscriptions import NOON, made
 from tests.bus.test_dead_letters import letter_of

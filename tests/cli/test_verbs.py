@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shared.clock.rules.occurrences import DeadLetter, OccurrenceKind, once
+from shared.clock.rules.occurrences import OccurrenceKind, once
+from shared.clock.rules.outcomes import DeadLetter
 from shared.clock.rules.schedules import owner_of, schedule_id
 from shared.core.instants import EPOCH, format_instant
 from shared.jobs.rules.batches import Receipt, Totals
@@ -336,9 +337,9 @@ async def test_a_schedule_has_headers_a_secret_and_attempts_of_its_own(cli: Prog
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ((), "give --at, --cron or --every"),
-        (("--every", "60", "--cron", "@daily"), "give only one of --at, --cron and --every"),
-        (("--every", "60", "--body", '{"cron": "@daily"}'), "give only one of --at, --cron and --every"),
+        ((), "give --at, --cron, --every or --anchor"),
+        (("--every", "60", "--cron", "@daily"), "give only one of --at, --cron, --every and --anchor"),
+        (("--every", "60", "--body", '{"cron": "@daily"}'), "give only one of --at, --cron, --every and --anchor"),
         (("--every", "60", "--header", "no colon"), "write 'Name: value'"),
         (("--every", "60", "--secret", "whsec_x"), "from a file or from stdin"),
         (("--cron", "0 25 * * 1-5"), "25 is no hour: 0 to 23"),

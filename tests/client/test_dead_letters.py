@@ -7,7 +7,8 @@ from decimal import Decimal
 import pytest
 
 from carillon import AsyncCarillon, Conflict, NotFound
-from shared.clock.rules.occurrences import DeadLetter, OccurrenceKind
+from shared.clock.rules.occurrences import OccurrenceKind
+from shared.clock.rules.outcomes import DeadLetter
 from shared.clock.rules.schedules import schedule_id
 from tests.client.both import connect
 from tests.client.made import NAMESPACE, fresh_key, pending, schedule

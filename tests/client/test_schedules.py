@@ -26,8 +26,9 @@ from carillon import (
     Unauthorized,
     job_callback,
 )
-from shared.clock.rules.occurrences import OccurrenceKind, Outcome
-from shared.clock.rules.occurrences import OutcomeResult as StoredResult
+from shared.clock.rules.occurrences import OccurrenceKind
+from shared.clock.rules.outcomes import Outcome
+from shared.clock.rules.outcomes import OutcomeResult as StoredResult
 from tests.client.both import connect
 from tests.client.made import QUEUE, ahead, fresh_key, pending, schedule
 from tests.services.api.client import ADMIN

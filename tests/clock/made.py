@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from shared.clock.rules.callbacks import HttpCallback
-from shared.clock.rules.instants import occurrences
+from shared.clock.rules.following import occurrences
 from shared.clock.rules.occurrences import Occurrence
-from shared.clock.rules.recurrence import Every
+from shared.clock.rules.recurrence import Every, Recurrence, next_after
 from shared.clock.rules.schedules import Definition, Schedule, digest, schedule_id
 from shared.clock.schedules import Accepted, ScheduleFlow, Wanted
 from shared.store import Store
@@ -68,3 +68,12 @@ def past_schedule() -> Schedule:
         accepted_at=PAST - HOUR,
         sweep_at=PAST,
     )
+
+
+def next_instants(recurrence: Recurrence, after: datetime, count: int) -> list[datetime]:
+    instants: list[datetime] = []
+    following = next_after(recurrence, after)
+    while following is not None and len(instants) < count:
+        instants.append(following)
+        following = next_after(recurrence, following)
+    return instants

@@ -5,14 +5,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from services.scheduler.sweep import Sweep
+from services.scheduler.sweep import Retention, Sweep
 from shared.clock.anchors import AnchorFlow
 from shared.clock.rules.instants import with_anchor
 from shared.clock.rules.occurrences import PARKED, offset_id
-from shared.clock.rules.schedules import Definition, Misfire, MisfireMode, ScheduleState
+from shared.clock.rules.schedules import Definition, Misfire, MisfireMode, Schedule, ScheduleState
 from shared.clock.schedules import ScheduleFlow
-from shared.clock.settlement import Retention
 from shared.core.errors import Conflict, Invalid, Unavailable
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
@@ -66,6 +66,32 @@ async def test_a_put_of_another_anchor_and_content_fires_nothing_twice(store: St
     plain = await flow.put(wanted(definition=LIST))
     assert plain.changed
     assert await dues(store) == list(LIST.instants)
+
+
+async def test_an_offset_that_is_dropped_and_put_again_stays_fired(store: Store, flow: ScheduleFlow) -> None:
+    await accepted(flow, wanted(definition=TRAINING))
+    firing = Firing(store)
+    await firing.run_once(AHEAD - HOUR)
+    await flow.put(wanted(definition=with_anchor(Definition(callback=CALLBACK, offsets_ms=(600_000,)), AHEAD)))
+    assert await dues(store) == [AHEAD + 10 * MINUTE]
+    await flow.put(wanted(definition=with_anchor(TRAINING, AHEAD + HOUR)))
+    assert await dues(store) == [AHEAD + HOUR, AHEAD + HOUR + 10 * MINUTE]
+
+
+async def test_an_offset_that_another_request_brings_back_stays(
+    store: Store, flow: ScheduleFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await accepted(flow, wanted(definition=TRAINING))
+    align = store.occurrences.align
+
+    async def be_overtaken(moves: Any) -> int:
+        monkeypatch.setattr(store.occurrences, "align", align)
+        await flow.put(wanted(definition=with_anchor(TRAINING, AHEAD + HOUR)))
+        return await align(moves)
+
+    monkeypatch.setattr(store.occurrences, "align", be_overtaken)
+    await flow.put(wanted(definition=with_anchor(Definition(callback=CALLBACK, offsets_ms=(0, 600_000)), AHEAD)))
+    assert await dues(store) == [AHEAD, AHEAD + HOUR, AHEAD + HOUR + 10 * MINUTE]
 
 
 async def test_an_offset_that_was_past_waits_for_a_later_anchor(
@@ -189,7 +215,9 @@ async def test_many_move_by_their_labels_once(store: Store, flow: ScheduleFlow, 
         moved = await anchors.move_all("ns", ["day:1"], timedelta(days=1), "request")
         assert (moved.moved, moved.unmoved) == (20, 1)
     assert await dues(store, "k3") == [AHEAD + 27 * HOUR]
-    await anchors.move_all("ns", ["day:1"], timedelta(days=-1), "another")
+    for request in ("another", "request", "another"):
+        moved = await anchors.move_all("ns", ["day:1"], timedelta(days=-1), request)
+        assert (moved.moved, moved.unmoved) == (20, 1)
     assert await dues(store, "k3") == [AHEAD + 3 * HOUR]
     assert await dues(store, "plain") == [AHEAD]
     assert (await stored(store, "other")).definition == TRAINING
@@ -221,6 +249,77 @@ async def test_a_finished_schedule_goes_with_its_parked_occurrences(
     await Retention(store, time, SchedulerSettings()).run_once()
     assert await store.schedules.get("ns/a") is None
     assert await store.occurrences.find_offsets(made.schedule.owner, made.schedule.generation) == []
+
+
+async def test_retention_keeps_what_a_caller_fires_meanwhile(
+    store: Store, flow: ScheduleFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = await store.now()
+    await accepted(flow, wanted(definition=with_anchor(TRAINING, now + 30 * MINUTE)))
+    await Firing(store).run_once(now + HOUR)
+    old = {"finished_at": now - 10_000 * HOUR, "state": ScheduleState.FINISHED.value}
+    await store.schedules._schedules.update_one({}, {"$set": old})
+    look = store.occurrences.with_pending
+
+    async def look_and_be_overtaken(owners: list[str], anchored: list[str]) -> set[str]:
+        seen = await look(owners, anchored)
+        assert await flow.fire("ns/a")
+        return seen
+
+    monkeypatch.setattr(store.occurrences, "with_pending", look_and_be_overtaken)
+    await Retention(store, DatabaseTime(store), SchedulerSettings()).run_once()
+    assert [each.kind for each in await pending(store)] == ["asked"]
+
+
+async def test_a_put_that_was_overtaken_leaves_the_maker(
+    store: Store, flow: ScheduleFlow, anchors: AnchorFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await accepted(flow, wanted(definition=TRAINING))
+    adopt = store.schedules.adopt
+
+    async def be_overtaken(schedule: Schedule, made_by: str) -> None:
+        await flow.put(replace(wanted(definition=with_anchor(TRAINING, AHEAD + HOUR)), made_by="second"))
+        await adopt(schedule, made_by)
+
+    monkeypatch.setattr(store.schedules, "adopt", be_overtaken)
+    await flow.put(replace(wanted(definition=TRAINING), made_by="first"))
+    assert (await stored(store)).made_by == "second"
+
+
+async def test_a_move_that_is_overtaken_keeps_the_other_change(
+    store: Store, flow: ScheduleFlow, anchors: AnchorFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await accepted(flow, wanted(definition=TRAINING))
+    amend, other = store.schedules.amend, replace(TRAINING, labels={"a": "b"})
+
+    async def be_overtaken(schedule: Schedule, *, digest: str) -> bool:
+        monkeypatch.setattr(store.schedules, "amend", amend)
+        await flow.put(wanted(definition=other))
+        return await amend(schedule, digest=digest)
+
+    monkeypatch.setattr(store.schedules, "amend", be_overtaken)
+    await anchors.move("ns/a", AHEAD + HOUR)
+    assert (await stored(store)).definition == with_anchor(other, AHEAD + HOUR)
+
+
+async def test_an_occurrence_that_is_claimed_during_a_move_is_looked_at_again(
+    store: Store, flow: ScheduleFlow, anchors: AnchorFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await accepted(flow, wanted(definition=TRAINING))
+    align = store.occurrences.align
+
+    async def be_overtaken(moves: Any) -> int:
+        monkeypatch.setattr(store.occurrences, "align", align)
+        await store.occurrences._occurrences.update_many({}, {"$set": {"token": "another-scheduler"}})
+        moved = await align(moves)
+        await store.occurrences._occurrences.update_many({}, {"$unset": {"token": ""}})
+        return moved
+
+    monkeypatch.setattr(store.occurrences, "align", be_overtaken)
+    await anchors.move("ns/a", AHEAD + HOUR)
+    assert await dues(store) == [AHEAD - HOUR, AHEAD, AHEAD + 10 * MINUTE]
+    assert await anchors.align_all() == 1
+    assert await dues(store) == [AHEAD, AHEAD + HOUR, AHEAD + HOUR + 10 * MINUTE]
 
 
 @pytest.mark.parametrize("rounds", and_rarely(40, rarely=[1_000]))

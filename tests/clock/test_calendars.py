@@ -24,6 +24,8 @@ pytestmark = pytest.mark.native
 
 DAY = timedelta(days=1)
 DAILY = Definition(callback=CALLBACK, recurrence=Cron("0 0 * * *"), exclude=("off",))
+EARLY = timedelta(0)
+TIMES = ("due", "fires_at", "visible_at")
 MIDNIGHT = AHEAD  # the first instant after now lies long before; what counts is what comes after it
 
 
@@ -87,7 +89,7 @@ async def test_a_day_that_is_added_counts_at_once(store: Store, flow: ScheduleFl
 
 
 async def test_a_day_that_is_taken_off_fires_after_a_sweep(store: Store, flow: ScheduleFlow) -> None:
-    first, following = await tomorrow(store), CalendarFollowing(store, DatabaseTime(store))
+    first, following = await tomorrow(store), CalendarFollowing(store, DatabaseTime(store), early=EARLY)
     await exclude(store, first, first + DAY)
     await accepted(flow, wanted(definition=DAILY))
     await accepted(flow, wanted("b", replace(DAILY, exclude=())))
@@ -96,12 +98,51 @@ async def test_a_day_that_is_taken_off_fires_after_a_sweep(store: Store, flow: S
     await exclude(store, first + DAY)
     assert await following.run_once() == 1
     assert await due(store) == first
-    assert await following.run_once() == 0
     assert await due(store, "b") == first
 
 
+async def test_a_changed_calendar_is_looked_at_for_a_minute(store: Store, flow: ScheduleFlow) -> None:
+    """A process that has read the calendar before the change stores the series after the first look."""
+    first, following = await tomorrow(store), CalendarFollowing(store, DatabaseTime(store), early=EARLY)
+    await exclude(store, first)
+    await accepted(flow, wanted(definition=DAILY))
+    await exclude(store, first + 100 * DAY)
+    assert await following.run_once() == 1
+    assert await due(store) == first
+    await store.occurrences._occurrences.update_one({}, [{"$set": dict.fromkeys(TIMES, first + DAY)}])
+    assert await following.run_once() == 1
+    assert await due(store) == first
+    await store.calendars._collection.update_one({}, {"$set": {"updated_at": await store.now() - HOUR}})
+    assert [await following.run_once() for _ in range(2)] == [1, 0]
+
+
+async def test_a_series_that_fired_early_does_not_go_back(store: Store, flow: ScheduleFlow) -> None:
+    first = await tomorrow(store)
+    following = CalendarFollowing(store, DatabaseTime(store), early=2 * DAY)
+    await exclude(store, first + 100 * DAY)
+    await accepted(flow, wanted(definition=DAILY))
+    await Firing(store).run_once(first)
+    assert await due(store) == first + DAY
+    await exclude(store, first + 99 * DAY)
+    await following.run_once()
+    assert await due(store) == first + DAY
+
+
+async def test_an_instant_that_was_shifted_back_does_not_fire_again(store: Store, flow: ScheduleFlow) -> None:
+    first, following = await tomorrow(store), CalendarFollowing(store, DatabaseTime(store), early=EARLY)
+    await exclude(store, first + DAY)
+    weekly = replace(DAILY, recurrence=Cron(f"0 0 * * {(first + DAY).isoweekday() % 7}"), shift=Shift.PREVIOUS)
+    await accepted(flow, wanted(definition=weekly))
+    firing = Firing(store)
+    await firing.run_once(AHEAD)
+    assert [at for _, at in firing.fired] == [first]
+    await exclude(store, first + 100 * DAY)
+    await following.run_once()
+    assert await due(store) == first + 8 * DAY
+
+
 async def test_a_claimed_series_is_left_to_its_scheduler(store: Store, flow: ScheduleFlow) -> None:
-    first, following = await tomorrow(store), CalendarFollowing(store, DatabaseTime(store))
+    first, following = await tomorrow(store), CalendarFollowing(store, DatabaseTime(store), early=EARLY)
     await exclude(store, first)
     await accepted(flow, wanted(definition=DAILY))
     await store.occurrences._occurrences.update_many({}, {"$set": {"token": "another-scheduler"}})
@@ -190,6 +231,31 @@ async def test_a_backfill_whose_process_died_is_completed(
     assert await backfills.run("ns/a", since, until) == 0
     await firing.run_once(await store.now())
     assert len(firing.fired) == fired > 5
+
+
+async def test_a_backfill_that_broke_off_long_ago_fires_nothing_again(
+    store: Store, flow: ScheduleFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its outcomes may be gone."""
+    now = await store.now()
+    await accepted(flow, wanted(definition=HOURLY))
+    backfills, firing = BackfillFlow(store, DatabaseTime(store)), Firing(store)
+
+    async def die(*_: object) -> None:
+        raise Unavailable("it came no further")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.schedules, "end_backfill", die)
+        with pytest.raises(Unavailable):
+            await backfills.run("ns/a", now - 10 * HOUR, now - HOUR)
+    await firing.run_once(await store.now())
+    fired = len(firing.fired)
+    await store.outcomes.forget(before=AHEAD, limit=1_000)
+    monkeypatch.setattr(backfill, "_TAKEN_OVER_AFTER", timedelta(0))
+    monkeypatch.setattr(backfill, "_GIVEN_UP_AFTER", timedelta(0))
+    assert await backfills.run("ns/a", now - 11 * HOUR, now - HOUR) == 1
+    await firing.run_once(await store.now())
+    assert len(firing.fired) == fired + 1 > 5
 
 
 async def test_a_backfill_leaves_out_excluded_days(store: Store, flow: ScheduleFlow) -> None:

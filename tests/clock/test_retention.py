@@ -5,11 +5,11 @@ from datetime import datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from shared.clock.rules.instants import occurrences
-from shared.clock.rules.occurrences import DeadLetter
+from services.scheduler.sweep import Retention
+from shared.clock.rules.following import occurrences
+from shared.clock.rules.outcomes import DeadLetter
 from shared.clock.rules.schedules import ScheduleState
 from shared.clock.schedules import ScheduleFlow
-from shared.clock.settlement import Retention
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
 from shared.time import DatabaseTime

@@ -7,7 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from shared.clock.rules.instants import spread
-from shared.clock.rules.occurrences import HELD_BACK, DeadLetter, OccurrenceKind
+from shared.clock.rules.occurrences import HELD_BACK, OccurrenceKind
+from shared.clock.rules.outcomes import DeadLetter
 from shared.clock.rules.schedules import Definition, Schedule, ScheduleState
 from shared.clock.schedules import Accepted, Retried, ScheduleFlow
 from shared.core.errors import Conflict

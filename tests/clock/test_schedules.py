@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shared.clock.rules.instants import occurrences
+from shared.clock.rules.following import Verdict, judge, occurrences
 from shared.clock.rules.recurrence import Every
 from shared.clock.rules.schedules import Definition, ScheduleState
-from shared.clock.rules.verdicts import Verdict, judge
 from shared.clock.schedules import Accepted, ScheduleFlow
 from shared.core.errors import Conflict, Invalid, Unavailable
 from shared.store import Store

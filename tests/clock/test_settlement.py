@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from carillon.wire.clock import Retry
 from shared.clock.rules.callbacks import Undeliverable
-from shared.clock.rules.occurrences import Occurrence, Outcome, OutcomeResult
+from shared.clock.rules.occurrences import Occurrence
+from shared.clock.rules.outcomes import Outcome, OutcomeResult
 from shared.clock.rules.schedules import Definition, Schedule
 from shared.clock.schedules import Retried, ScheduleFlow
 from shared.clock.settlement import Attempt, Settlement, not_attempted

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from services.worker.console.bulk import BulkRunner
 from shared.accounts.rules.callers import Token, token_namespace
-from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.outcomes import DeadLetter
 from shared.clock.rules.schedules import ScheduleState, schedule_id
 from shared.clock.schedules import ScheduleFlow, Wanted
 from shared.console import bulk

@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from shared.clock.rules.callbacks import CALL_QUEUE, HttpCallback
-from shared.clock.rules.occurrences import Outcome
+from shared.clock.rules.outcomes import Outcome
 from shared.clock.rules.schedules import Definition
 from shared.clock.schedules import Accepted, Wanted
 from tests.e2e.clocks import NAMESPACE

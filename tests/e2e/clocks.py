@@ -15,7 +15,7 @@ import msgspec
 
 from carillon.wire.clock import Retry
 from shared.clock.rules.callbacks import RabbitCallback
-from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.outcomes import DeadLetter
 from shared.clock.rules.schedules import Definition
 from shared.clock.schedules import Accepted, Wanted
 from tests.e2e.house import House

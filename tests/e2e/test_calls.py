@@ -15,7 +15,7 @@ from standardwebhooks.webhooks import Webhook
 
 from carillon.wire.clock import Retry
 from services.embedded.processes import free_port
-from shared.clock.rules.occurrences import OutcomeResult
+from shared.clock.rules.outcomes import OutcomeResult
 from shared.clock.rules.recurrence import Every
 from tests.e2e.callees import (
     OPEN,

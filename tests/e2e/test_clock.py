@@ -12,7 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from carillon.wire.clock import Retry
-from shared.clock.rules.occurrences import Outcome, OutcomeResult, once
+from shared.clock.rules.occurrences import once
+from shared.clock.rules.outcomes import Outcome, OutcomeResult
 from shared.clock.rules.recurrence import Every
 from shared.clock.rules.schedules import ScheduleState
 from shared.clock.schedules import Accepted, Wanted

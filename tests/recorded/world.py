@@ -18,7 +18,7 @@ from services.wiring.rooms import Rooms
 from services.wiring.servers import Servers
 from services.wiring.workers import build_stages
 from services.worker.consumer import Stage
-from shared.clock.rules.callbacks import Outcome, QueueMessage, TopicMessage
+from shared.clock.rules.callbacks import DeliveryError, QueueMessage, TopicMessage
 from shared.console import overview
 from shared.core import tasks
 from shared.drivers.blobs.files import FolderBlobs
@@ -68,7 +68,7 @@ class TellingBroker(DeliveringBroker):
         super().__init__()
         self.delivered: list[QueueMessage] = []
 
-    async def deliver(self, messages: Sequence[QueueMessage]) -> list[Outcome]:
+    async def deliver(self, messages: Sequence[QueueMessage]) -> list[DeliveryError | None]:
         self.delivered += messages
         return [None] * len(messages)
 
@@ -80,7 +80,7 @@ class TellingStream(DeliveringStream):
         super().__init__(path, lanes=lanes)
         self.delivered: list[TopicMessage] = []
 
-    async def deliver(self, messages: Sequence[TopicMessage]) -> list[Outcome]:
+    async def deliver(self, messages: Sequence[TopicMessage]) -> list[DeliveryError | None]:
         self.delivered += messages
         return [None] * len(messages)
 

@@ -15,7 +15,8 @@ from shared.accounts.rules.callers import Token, User, WebSession
 from shared.bus.rules.replays import Replay
 from shared.bus.rules.subscriptions import subscription_of
 from shared.bus.rules.wake_ups import QUEUE_OWNER
-from shared.clock.rules.occurrences import DeadLetter, Occurrence
+from shared.clock.rules.occurrences import Occurrence
+from shared.clock.rules.outcomes import DeadLetter
 from shared.clock.rules.schedules import Schedule
 from shared.console.rules.bulk_actions import BulkAction
 from shared.jobs.rules.groups import Group

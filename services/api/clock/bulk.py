@@ -1,12 +1,12 @@
 """`POST /schedules/bulk`: up to 10,000 schedules in one request, with an answer for each. One bad item does not spoil
 the others.
 
-The body is an array, or NDJSON: an item a line, empty lines left out. Answers come in kind and in order. Sending the
-whole again is safe: what was made before is answered as it is.
+The body is an array, or NDJSON: an item a line, empty lines left out. Answers come in kind and in order. A client may
+send the whole again: schedules that exist with the same content stay as they are.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -42,7 +42,7 @@ CHUNK_BYTES = 4 * 2**20  # what is encoded for the database in one go holds the 
 
 
 class _KeyedItem(Struct, frozen=True):
-    """The key of an item and nothing else of it: a body has room for millions of other fields."""
+    """Only the key of an item: a body has room for millions of other fields."""
 
     key: str | None = None
 
@@ -73,15 +73,15 @@ class BulkResource(Resource):
         items = body.items
         used = idempotency_of(request, sameness(request, content))
         if used is None:
-            answers = [answer async for answer in self._answers(items, maker)]
+            answers = await self._answer_all(items, maker)
         else:
-            answers = await self._answers_once(items, maker, used)
+            answers = await self._answer_once(items, maker, used)
         return body.answer(answers)
 
-    async def _answers_once(self, items: Sequence[bytes], maker: Caller, used: Idempotency) -> list[BulkResult]:
-        """As `_answers`, but items that an earlier request with the key has made are not made again."""
+    async def _answer_once(self, items: Sequence[bytes], maker: Caller, used: Idempotency) -> list[BulkResult]:
+        """Answer as `_answer_all` does, but do not make items again that an earlier request with the key has made."""
         first = await self._store.idempotency.claim(used)
-        answers = [answer async for answer in self._answers(items, maker, _bits(first))]
+        answers = await self._answer_all(items, maker, _bits(first))
         await self._add_made(used, first, sum(1 << answer.index for answer in answers if answer.error is None))
         return answers
 
@@ -93,14 +93,15 @@ class BulkResource(Resource):
                 return
             known = await self._store.idempotency.recall(used)
 
-    async def _answers(self, items: Sequence[bytes], maker: Caller, before: int = 0) -> AsyncIterator[BulkResult]:
-        start, turns = 0, Turns()
-        while start < len(items):
+    async def _answer_all(self, items: Sequence[bytes], maker: Caller, before: int = 0) -> list[BulkResult]:
+        answers: list[BulkResult] = []
+        turns = Turns()
+        while (start := len(answers)) < len(items):
             read = await self._read_chunk(items[start : start + CHUNK_ITEMS], maker, turns)
             for offset, answer in enumerate(await self._chunk(read, maker, before >> start)):
-                yield _view(start + offset, read[offset], items[start + offset], answer)
+                answers.append(_view(start + offset, read[offset], items[start + offset], answer))
                 await turns.give()
-            start += len(read)
+        return answers
 
     async def _read_chunk(self, items: Sequence[bytes], maker: Caller, turns: Turns) -> list[Wanted | Invalid]:
         chunk: list[Wanted | Invalid] = []

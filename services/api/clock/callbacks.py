@@ -38,7 +38,7 @@ _HIDDEN = f"{PREFIX}***"
 _PAYLOAD = f"{_FIELD}.data.payload"
 _exact = msgspec.json.Decoder(float_hook=Decimal)
 _OUR_HEADERS = "carillon-"
-# RabbitMQ would send a copy to whatever queue these name, and closes the channel where they name none.
+# RabbitMQ would also send a copy to the queues that these name; if they name none, it closes the channel.
 _ROUTING_HEADERS = frozenset({"cc", "bcc"})
 
 
@@ -57,8 +57,8 @@ def read_callback(body: wire.CallbackBody[Raw], targets: Targets) -> Callback:
 
 
 def show_callback(callback: Callback, *, personal: bool) -> wire.CallbackBody[Raw]:
-    """A callback as it was asked for, but for its secret. Unless `personal`, it says where it goes only, without the
-    path of a URL, which may hold a secret."""
+    """The callback without its secret. Unless `personal`, it has only its target, without the path of a URL, which may
+    be secret."""
     payload = Raw(callback.payload.encode() if personal else b"null")
     match callback:
         case RabbitCallback():

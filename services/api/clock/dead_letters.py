@@ -16,19 +16,22 @@ from services.api.http import bodies, paging
 from services.api.http.bodies import Timestamp, hide
 from services.api.http.rights import OPERATE_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
-from shared.clock.rules import occurrences as rules
-from shared.clock.rules.occurrences import LOOKED_AT, LetterPlace, place_of
+from shared.clock.rules import outcomes as rules
+from shared.clock.rules.outcomes import LetterPlace, place_of
 from shared.clock.schedules import ScheduleFlow
 from shared.core.errors import Conflict, NotFound
 from shared.core.instants import format_instant
 from shared.store import Store
+
+LOOKED_AT = 1_000
+"""The number of letters that are grouped by error: the last ones."""
 
 Shown = DeadLetter[Timestamp]
 Whole = WholeDeadLetter[Timestamp, Raw]
 
 
 def show_dead_letter(letter: rules.DeadLetter, *, personal: bool) -> DeadLetter[str]:
-    """The dead letter, without personal data unless `personal`: a target may answer with what it got."""
+    """The dead letter. Unless `personal`, its error is hidden: a target may repeat the payload in its answer."""
     return DeadLetter(
         id=letter.id,
         namespace=letter.namespace,
@@ -62,8 +65,7 @@ class DeadLettersResource(Resource):
 
     @_route(
         "GET", LETTERS, summary="List the dead letters of a namespace, the newest first.",
-        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: list[Shown]}, parameters=(_NAMED, NAMESPACES),
-        paged=True,
+        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: list[Shown]}, parameters=(_NAMED, NAMESPACES), paged=True,
     )  # fmt: skip
     async def list_dead_letters(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         asked = paging.read_page(request, LetterPlace)
@@ -88,8 +90,7 @@ class DeadLettersResource(Resource):
 
     @_route(
         "GET", LETTER, summary="Show a dead letter, and what a retry would do now.",
-        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: Whole}, problems=(HTTPStatus.NOT_FOUND,),
-        parameters=(NAMESPACES,),
+        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: Whole}, problems=(HTTPStatus.NOT_FOUND,), parameters=(NAMESPACES,),
     )  # fmt: skip
     async def get_dead_letter(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[bytes]:
         letter = await self._find(namespaces_of(request), letter_id)
@@ -116,9 +117,8 @@ class DeadLettersResource(Resource):
 
     @_route(
         "POST", LETTER + "/discard", summary="Give a dead letter up.",
-        act="dead-letter.discard", who=OPERATE_NAMESPACE,
-        answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
-        parameters=(NAMESPACE,),
+        act="dead-letter.discard", who=OPERATE_NAMESPACE, answers={HTTPStatus.NO_CONTENT: None},
+        problems=(HTTPStatus.NOT_FOUND,), parameters=(NAMESPACE,),
     )  # fmt: skip
     async def discard_dead_letter(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[None]:
         letter = await self._find(namespace_of(request), letter_id)

@@ -13,13 +13,10 @@ from carillon.wire.clock import FireWithin, Retry, ScheduleBody, StoredSchedule
 from services.api.clock.callbacks import read_callback, show_callback
 from services.api.http.bodies import Between, Checks, OneOf, Timestamp, decode_body, hide
 from shared.clock.rules.calendars import EXCLUDES, Days, Shift, check_shift, planned_after
-from shared.clock.rules.callbacks import (
-    JobCallback,
-    Overlap,
-    Targets,
-)
-from shared.clock.rules.instants import due_instants, read_offset, show_offset, split_by_now, spread, with_anchor
-from shared.clock.rules.occurrences import Occurrence, Outcome, OutcomeResult, job_id_of
+from shared.clock.rules.callbacks import JobCallback, Overlap, Targets
+from shared.clock.rules.instants import due_instants, read_offset, show_offset, spread, with_anchor
+from shared.clock.rules.occurrences import Occurrence, job_id_of
+from shared.clock.rules.outcomes import Outcome, OutcomeResult
 from shared.clock.rules.recurrence import Cron, Every, Recurrence, check_cron, next_after, plain_line
 from shared.clock.rules.schedules import (
     LABELS,
@@ -62,16 +59,9 @@ LIMITS = Checks(
             "factor": Between(1, 10),
             "cap_seconds": Between(0.1, 7 * DAY_SECONDS),
         },
-        StoredSchedule: {
-            "state": OneOf(tuple(ScheduleState)),
-            "misfire": _MISFIRE,
-            "shift": _SHIFT,
-        },
+        StoredSchedule: {"state": OneOf(tuple(ScheduleState)), "misfire": _MISFIRE, "shift": _SHIFT},
         wire.Outcome: {"result": OneOf(tuple(OutcomeResult))},
-        wire.JobCallback: {
-            "overlap": OneOf(tuple(Overlap)),
-            "expires_after_seconds": Between(1, 365 * DAY_SECONDS),
-        },
+        wire.JobCallback: {"overlap": OneOf(tuple(Overlap)), "expires_after_seconds": Between(1, 365 * DAY_SECONDS)},
     }
 )
 Body = ScheduleBody[Timestamp, Raw]
@@ -80,7 +70,7 @@ _decoder = msgspec.json.Decoder(Body)
 
 
 def read(content: bytes, targets: Targets, *, key: str | None = None) -> tuple[str, Definition]:
-    """The key and the definition that a request asks for; `key` is the path's, if it has one. Raises `Invalid`."""
+    """The key and the definition that a request asks for; `key` is the path's, if it has one."""
     body = decode_body(content, _decoder, limits=LIMITS)
     if body.key is None and key is None:
         raise Invalid("a key is needed", field="key")
@@ -89,15 +79,14 @@ def read(content: bytes, targets: Targets, *, key: str | None = None) -> tuple[s
     wanted = body.key if key is None else key
     assert wanted is not None
     if wanted in NOT_KEYS:
-        raise Invalid(
-            "this cannot be a key: it has another meaning in the path of a request", field="key", value=wanted
-        )
+        rule = "this cannot be a key: it has another meaning in the path of a request"
+        raise Invalid(rule, field="key", value=wanted)
     check_key(wanted)
     return wanted, _definition(body, targets)
 
 
 def read_preview(content: bytes, targets: Targets) -> tuple[str, Definition]:
-    """As `read`, but the key may be left out: it tells the place in a window, and nothing else."""
+    """Read as `read` does. The key is optional: it only decides the place in a window."""
     body = decode_body(content, _decoder, limits=LIMITS)
     if body.key is not None:
         check_key(body.key)
@@ -224,8 +213,7 @@ def show_schedule(
     with_namespace: bool = False,
     personal: bool = True,
 ) -> StoredSchedule[str, Raw]:
-    """The schedule with those of the lists that are given; `ahead` is shown as `next`. Without personal data unless
-    `personal`."""
+    """The schedule with the given lists; `ahead` is shown as `next`. Without personal data unless `personal`."""
     definition = schedule.definition
     return StoredSchedule(
         key=schedule.key,
@@ -268,7 +256,7 @@ def planned_instants(definition: Definition, key: str, now: datetime, days: Days
     if definition.recurrence is not None:
         return list(islice(due_instants(definition, key, now, days=days), NEXT))
     delay = spread(definition, key)
-    return [instant + delay for instant in split_by_now(definition, now)[0][:NEXT]]
+    return [instant + delay for instant in definition.instants if instant > now][:NEXT]
 
 
 def left_out_until(
@@ -309,18 +297,17 @@ def _show_outcomes(
     if outcomes is None:
         return None
     starts_jobs = isinstance(definition.callback, JobCallback)
-    return tuple(_show_outcome(each, starts_jobs=starts_jobs, personal=personal) for each in outcomes)
-
-
-def _show_outcome(outcome: Outcome, *, starts_jobs: bool, personal: bool) -> wire.Outcome[str]:
-    return wire.Outcome(
-        due=format_instant(outcome.due),
-        at=format_instant(outcome.at),
-        late_ms=max(0, (outcome.at - outcome.due) // timedelta(milliseconds=1)),
-        attempt=outcome.attempt,
-        result=outcome.result,
-        error=outcome.error if personal else hide(outcome.error),
-        job_id=job_id_of(outcome.message_id) if starts_jobs and outcome.result is OutcomeResult.FIRED else UNSET,
+    return tuple(
+        wire.Outcome(
+            due=format_instant(each.due),
+            at=format_instant(each.at),
+            late_ms=max(0, (each.at - each.due) // timedelta(milliseconds=1)),
+            attempt=each.attempt,
+            result=each.result,
+            error=each.error if personal else hide(each.error),
+            job_id=job_id_of(each.message_id) if starts_jobs and each.result is OutcomeResult.FIRED else UNSET,
+        )
+        for each in outcomes
     )
 
 

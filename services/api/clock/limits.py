@@ -24,14 +24,12 @@ _FRESH_SECONDS = 60.0
 _FULL_SECONDS = 1.0
 # A count that took long is made rarely: counting takes this part of the time at most.
 _COUNTING_SHARE = 0.05
-
-
 _DATA = "callback.data"
 _APP_ID = f"{_DATA}.app_id"
 
 
 class _Count(Struct):
-    """How many schedules of a namespace are unfinished: `counted` then, and `added` here since."""
+    """The unfinished schedules of a namespace: `counted` at the time `at`, and `added` by this process since."""
 
     counting: "asyncio.Task[None] | None" = None
     counted: int = 0
@@ -41,11 +39,11 @@ class _Count(Struct):
 
 
 class ScheduleLimits:
-    """The limits of a namespace's schedules: how many there may be, and how often they may recur.
+    """Judges new schedules.
 
-    They are counted now and then, in the background where that takes long; until the first count is there, nothing is
-    refused. In between a process adds what it takes in itself. So several processes together may exceed the number by
-    what they take in between two counts.
+    A process counts the unfinished schedules of a namespace now and then, and adds those that it accepts in between. A
+    count that takes long goes on in the background; before the first one, no schedule is refused for the number. So
+    several processes together may exceed the limit by the schedules that they accept between two counts.
     """
 
     def __init__(self, store: Store, drafts: JobDrafts, settings: ApiSettings) -> None:
@@ -54,10 +52,6 @@ class ScheduleLimits:
         self._pending = settings.pending_schedules
         self._least_every = settings.least_every_seconds
         self._counts: LRUCache[str, _Count] = LRUCache(_NAMESPACES)
-
-    async def check(self, wanted: Wanted, maker: Caller) -> None:
-        for refusal in (await self.judge([wanted], maker)).values():
-            raise refusal
 
     async def judge(self, wanted: Sequence[Wanted], maker: Caller) -> dict[str, Refused]:
         """The refusals by id; all are of the maker's namespace. A schedule that exists does not count anew."""
@@ -145,7 +139,7 @@ class ScheduleLimits:
             count.counted = await self._store.schedules.count_pending(namespace)
             count.added -= added
         except Unavailable:
-            pass  # what this request stores meets the same store
+            pass  # the request stores its schedules in the same store, and fails there
         finally:
             count.at = time.monotonic()
             count.took = count.at - began

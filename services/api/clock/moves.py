@@ -1,6 +1,6 @@
 """The moves of a schedule: pause, resume, fire by hand, move with its anchor, backfill, and cancel an instant."""
 
-from collections.abc import Sequence
+import secrets
 from datetime import timedelta
 from functools import partial
 from http import HTTPStatus
@@ -20,7 +20,6 @@ from services.api.clock.schedules import (
     SEGMENTS,
     find_pending,
     id_of,
-    not_found,
     require,
     sameness,
 )
@@ -33,11 +32,10 @@ from services.api.http.routes import Resource, Route
 from shared.clock.anchors import AnchorFlow
 from shared.clock.backfill import BackfillFlow
 from shared.clock.rules.instants import read_offset
-from shared.clock.rules.schedules import Schedule, read_labels
-from shared.clock.schedules import ScheduleFlow, fresh_generation
+from shared.clock.rules.schedules import read_labels
+from shared.clock.schedules import ScheduleFlow
 from shared.console.store_idempotency import FirstUse
 from shared.core.errors import Invalid, NotFound
-from shared.core.ids import Idempotency
 from shared.core.instants import format_instant, read_instant
 from shared.store import Store
 
@@ -47,7 +45,7 @@ _move_decoder = msgspec.json.Decoder(MoveBody)
 _backfill_decoder = msgspec.json.Decoder(BackfillBody[Timestamp])
 _route = partial(Route, segments=SEGMENTS)
 _move = partial(
-    _route, "POST", who=OPERATE_NAMESPACE, answers={HTTPStatus.OK: Shown},
+    _route, who=OPERATE_NAMESPACE, answers={HTTPStatus.OK: Shown},
     problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), parameters=(NAMESPACE,),
 )  # fmt: skip
 
@@ -59,10 +57,9 @@ class ScheduleMovesResource(Resource):
         self._anchors = anchors
         self._backfills = backfills
 
-    @_route(
+    @_move(
         "PATCH", SCHEDULE, summary="Move the anchor of a schedule, and with it all that has not fired.",
-        act="schedule.move", who=OPERATE_NAMESPACE, body=AnchorBody[Timestamp], limits=Checks({}),
-        answers={HTTPStatus.OK: Shown}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), parameters=(NAMESPACE,),
+        act="schedule.move", body=AnchorBody[Timestamp], limits=Checks({}),
     )  # fmt: skip
     async def move_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         body = bodies.decode_body(await request.body(), _anchor_decoder, limits=Checks({}))
@@ -83,11 +80,12 @@ class ScheduleMovesResource(Resource):
             raise Invalid("name at least one label: it chooses the schedules to be moved", field="labels")
         by = timedelta(milliseconds=read_offset(body.by, field="by"))
         namespace, used = namespace_of(request), idempotency_of(request, sameness(request, content))
-        await self._check_number(namespace, labels)
+        if await self._store.schedules.count(namespace, labels=labels, most=MOVED + 1) > MOVED:
+            raise Invalid(f"more than {MOVED:,} schedules have these labels: add a label", field="labels")
         first = await self._store.idempotency.claim(used) if used else None
         if first is not None and first.made:
             return bodies.answer(msgspec.json.decode(first.made, type=MovedSchedules))
-        counts = await self._anchors.move_all(namespace, labels, by, used.key if used else fresh_generation())
+        counts = await self._anchors.move_all(namespace, labels, by, used.key if used else secrets.token_hex(8))
         moved = MovedSchedules(counts.moved, counts.unmoved)
         if used:
             await self._store.idempotency.remember(used.key, msgspec.json.encode(moved).decode())
@@ -107,16 +105,17 @@ class ScheduleMovesResource(Resource):
         return bodies.empty()
 
     @_move(
-        SCHEDULE + "/pause", act="schedule.pause", summary="Hold a schedule: nothing of it fires until it is resumed."
-    )
+        "POST", SCHEDULE + "/pause", summary="Hold a schedule: nothing of it fires until it is resumed.",
+        act="schedule.pause",
+    )  # fmt: skip
     async def pause_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         return bodies.answer(show_schedule(require(await self._flow.pause(id_of(request, key)), key)))
 
     @_move(
-        SCHEDULE + "/resume",
-        act="schedule.resume",
+        "POST", SCHEDULE + "/resume",
         summary="Let a schedule go on; what came due meanwhile is dealt with by its misfire rule.",
-    )
+        act="schedule.resume",
+    )  # fmt: skip
     async def resume_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         namespace, id = namespace_of(request), id_of(request, key)
         caller = caller_of(request)
@@ -127,18 +126,19 @@ class ScheduleMovesResource(Resource):
 
     @_route(
         "POST", SCHEDULE + "/fire", summary="Have a schedule's callback done once, now.",
-        act="schedule.fire", who=OPERATE_NAMESPACE,
-        answers={HTTPStatus.ACCEPTED: Fired[Timestamp]}, problems=(HTTPStatus.NOT_FOUND,),
-        parameters=(KEY, NAMESPACE),
+        act="schedule.fire", who=OPERATE_NAMESPACE, answers={HTTPStatus.ACCEPTED: Fired[Timestamp]},
+        problems=(HTTPStatus.NOT_FOUND,), parameters=(KEY, NAMESPACE),
     )  # fmt: skip
     async def fire_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         id = id_of(request, key)
         schedule = require(await self._store.schedules.get(id), key)
         used = idempotency_of(request, sameness(request, await request.body()))
-        first = FirstUse() if used is None else await self._first_firing(used, schedule)
-        asked = await self._flow.fire(id, at=first.at, generation=first.made)
-        if asked is None:
-            raise not_found(key)
+        first = FirstUse()
+        if used is not None:
+            # The key keeps the time of the first request with it, and the generation that this request fired.
+            now = await self._flow.now()
+            first = await self._store.idempotency.claim(used, at=now, made=schedule.generation)
+        asked = require(await self._flow.fire(id, at=first.at, generation=first.made), key)
         return bodies.answer(Fired(asked.message_id, format_instant(asked.due)), HTTPStatus.ACCEPTED)
 
     @_route(
@@ -151,16 +151,5 @@ class ScheduleMovesResource(Resource):
     async def backfill_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         body = bodies.decode_body(await request.body(), _backfill_decoder, limits=Checks({}))
         since, until = read_instant(body.since, field="from"), read_instant(body.until, field="to")
-        instants = await self._backfills.run(id_of(request, key), since, until)
-        if instants is None:
-            raise not_found(key)
+        instants = require(await self._backfills.run(id_of(request, key), since, until), key)
         return bodies.answer(Backfilled(instants), HTTPStatus.ACCEPTED)
-
-    async def _first_firing(self, used: Idempotency, schedule: Schedule) -> FirstUse:
-        """Use the key: the time of the first request with it, and the generation that it fired."""
-        now = await self._flow.now()
-        return await self._store.idempotency.claim(used, at=now, made=schedule.generation)
-
-    async def _check_number(self, namespace: str, labels: Sequence[str]) -> None:
-        if await self._store.schedules.count(namespace, labels=labels, most=MOVED + 1) > MOVED:
-            raise Invalid(f"more than {MOVED:,} schedules have these labels: add a label", field="labels")

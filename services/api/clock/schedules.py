@@ -12,17 +12,13 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from litestar import Request, Response
 from litestar.params import FromPath
 
-from carillon.wire.clock import (
-    DueInstant,
-    DueInstants,
-    SchedulePreview,
-)
+from carillon.wire.clock import DueInstant, DueInstants, SchedulePreview
 from services.api.accounts.apps import (
     CALLERS_NAMESPACE,
     NAMESPACE,
@@ -51,8 +47,7 @@ from services.api.http.paging import Sameness, idempotency_of
 from services.api.http.rights import KNOWN, OPERATE_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
 from shared.accounts.rules.apps import fold_namespace
-from shared.clock.calendars import find_days
-from shared.clock.rules.calendars import Days
+from shared.clock.calendars import find_days_of
 from shared.clock.rules.callbacks import Targets
 from shared.clock.rules.instants import find_planned
 from shared.clock.rules.occurrences import Occurrence, OccurrenceKind, read_owner
@@ -63,13 +58,11 @@ from shared.clock.rules.schedules import (
     ScheduleState,
     owners_of,
     read_labels,
-    read_schedule_owner,
+    read_schedule_id,
     schedule_id,
 )
 from shared.clock.schedules import Accepted, Made, ScheduleFlow, Wanted, nothing_ahead
-from shared.console.store_idempotency import FirstUse
 from shared.core.errors import Invalid, NotFound, Refused
-from shared.core.ids import Idempotency
 from shared.core.instants import format_instant
 from shared.runtime.cached import Coalescer
 from shared.store import Store
@@ -118,6 +111,7 @@ SEGMENTS = {
 }
 _MADE = {HTTPStatus.CREATED: Shown, HTTPStatus.OK: Shown}
 _route = partial(Route, segments=SEGMENTS)
+T = TypeVar("T")
 
 
 class SchedulesResource(Resource):
@@ -130,8 +124,7 @@ class SchedulesResource(Resource):
 
     @_route(
         "GET", SCHEDULES, summary="List the schedules of a namespace by key, or of all (`*`), without their instants.",
-        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: list[Shown]},
-        parameters=(*_FILTERS, NAMESPACES), paged=True,
+        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: list[Shown]}, parameters=(*_FILTERS, NAMESPACES), paged=True,
     )  # fmt: skip
     async def list_schedules(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         asked = paging.read_page(request, str)
@@ -167,22 +160,21 @@ class SchedulesResource(Resource):
         body=Body, limits=LIMITS, answers=_MADE, problems=(HTTPStatus.CONFLICT,), parameters=(KEY, CALLERS_NAMESPACE),
     )  # fmt: skip
     async def create_schedule(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        namespace = own_namespace(request)
-        content = await request.body()
-        key, definition = definitions.read(content, self._targets)
-        wanted = Wanted(namespace, key, definition, caller_of(request).token_id)
-        await self._limits.check(wanted, caller_of(request))
-        used = idempotency_of(request, sameness(request, content))
+        wanted = await self._read_wanted(request)
+        used = idempotency_of(request, sameness(request, await request.body()))
         if used is None:
             return await self._answer_accepted(await self._make(wanted))
-        first = await self._first_use(used, wanted)
+        # A schedule with nothing ahead cannot be made, so it does not use its key up.
+        is_ahead = lies_ahead(wanted.definition, wanted.key, await self._flow.now())
+        idempotency = self._store.idempotency
+        first = await (idempotency.claim(used) if is_ahead else idempotency.recall(used))
         if first is not None and first.made:
             made = msgspec.json.decode(first.made, type=Made)
             return await self._answer_accepted(await self._flow.repeat(wanted, made))
         accepted = await self._make(wanted)
         schedule = accepted.schedule
         made = Made(schedule.generation, schedule.created_at, schedule.accepted_at)
-        await self._store.idempotency.remember(used.key, msgspec.json.encode(made).decode())
+        await idempotency.remember(used.key, msgspec.json.encode(made).decode())
         return await self._answer_accepted(accepted)
 
     @_route(
@@ -205,8 +197,7 @@ class SchedulesResource(Resource):
 
     @_route(
         "GET", SCHEDULE, summary="Show a schedule, its next instants and its last outcomes.",
-        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: Shown}, problems=(HTTPStatus.NOT_FOUND,),
-        parameters=(NAMESPACE,),
+        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: Shown}, problems=(HTTPStatus.NOT_FOUND,), parameters=(NAMESPACE,),
     )  # fmt: skip
     async def get_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         schedule = require(await self._store.schedules.get(id_of(request, key)), key)
@@ -223,27 +214,26 @@ class SchedulesResource(Resource):
         act="schedule.replace", who=KNOWN, body=Body, limits=LIMITS, answers=_MADE, parameters=(CALLERS_NAMESPACE,),
     )  # fmt: skip
     async def replace_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
-        namespace = own_namespace(request)
-        _, definition = definitions.read(await request.body(), self._targets, key=key)
-        wanted = Wanted(namespace, key, definition, caller_of(request).token_id)
-        await self._limits.check(wanted, caller_of(request))
-        return await self._answer_accepted(await self._flow.put(wanted))
+        return await self._answer_accepted(await self._flow.put(await self._read_wanted(request, key)))
 
     @_route(
         "DELETE", SCHEDULE, summary="Delete a schedule and all that is pending of it.",
-        act="schedule.delete", who=OPERATE_NAMESPACE,
-        answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
-        parameters=(NAMESPACE,),
+        act="schedule.delete", who=OPERATE_NAMESPACE, answers={HTTPStatus.NO_CONTENT: None},
+        problems=(HTTPStatus.NOT_FOUND,), parameters=(NAMESPACE,),
     )  # fmt: skip
     async def delete_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[None]:
         if not await self._flow.remove(id_of(request, key)):
             raise not_found(key)
         return bodies.empty()
 
-    async def _first_use(self, used: Idempotency, wanted: Wanted) -> FirstUse | None:
-        if lies_ahead(wanted.definition, wanted.key, await self._flow.now()):
-            return await self._store.idempotency.claim(used)
-        return await self._store.idempotency.recall(used)
+    async def _read_wanted(self, request: Request[Any, Any, Any], key: str | None = None) -> Wanted:
+        """The schedule that a request asks for, within the limits; `key` is the path's, if it has one."""
+        namespace, caller = own_namespace(request), caller_of(request)
+        key, definition = definitions.read(await request.body(), self._targets, key=key)
+        wanted = Wanted(namespace, key, definition, caller.token_id)
+        for refusal in (await self._limits.judge([wanted], caller)).values():
+            raise refusal
+        return wanted
 
     async def _make(self, wanted: Wanted) -> Accepted:
         # A caller does not wait for the long list of another one.
@@ -264,20 +254,19 @@ class SchedulesResource(Resource):
         return bodies.answer(show_schedule(schedule, ahead=ahead, skipped=answer.skipped), status)
 
     async def _look_ahead(self, namespace: str, within: timedelta) -> DueInstants[str]:
-        """At most `DUE_INSTANTS` instants that are due within `within`, of this namespace, or of all if it is `""`."""
+        """At most `DUE_INSTANTS` instants that are due within `within`, of this namespace, or of all for `""`."""
         now, window = await self._flow.now(), min(_FIRST_WINDOW, within)
+        owners = owners_of(namespace)
         while True:
-            found = await self._find_due(namespace, now + window)
+            found = await self._store.occurrences.find_due(
+                owners, before=now + window, look_at=LOOKED_AT, limit=DUE_INSTANTS
+            )
             reached = await self._store.occurrences.find_nth_visible(LOOKED_AT, before=now + window)
             if reached is not None or len(found) >= DUE_INSTANTS or window >= within:
                 until = found[-1].visible_at if len(found) >= DUE_INSTANTS else reached or now + window
                 instants = await self._show_due(found)
                 return DueInstants(as_of=format_instant(now), until=format_instant(until), instants=instants)
             window = min(2 * window, within)
-
-    async def _find_due(self, namespace: str, before: datetime) -> list[Occurrence]:
-        group = owners_of(namespace)
-        return await self._store.occurrences.find_due(group, before=before, look_at=LOOKED_AT, limit=DUE_INSTANTS)
 
     async def _show_due(self, found: Sequence[Occurrence]) -> tuple[DueInstant[str], ...]:
         """Leave out instants whose schedule was replaced, deleted or paused."""
@@ -297,10 +286,6 @@ async def find_pending(store: Store, schedule: Schedule, now: datetime) -> list[
     return pending_instants(schedule, found, now, await find_days_of(store, schedule))
 
 
-async def find_days_of(store: Store, schedule: Schedule | Wanted) -> Days | None:
-    return (await find_days(store, [schedule])).get(schedule.id)
-
-
 def id_of(request: Request[Any, Any, Any], key: str) -> str:
     return schedule_id(namespace_of(request), key)
 
@@ -311,10 +296,10 @@ def lies_ahead(definition: Definition, key: str, now: datetime) -> bool:
     return find_planned(definition, key, now) is not None
 
 
-def require(schedule: Schedule | None, key: str) -> Schedule:
-    if schedule is None:
+def require(found: T | None, key: str) -> T:
+    if found is None:
         raise not_found(key)
-    return schedule
+    return found
 
 
 def not_found(key: str) -> NotFound:
@@ -322,13 +307,14 @@ def not_found(key: str) -> NotFound:
 
 
 def sameness(request: Request[Any, Any, Any], content: bytes) -> Sameness:
-    """The things that must be the same in a repeated request: route, namespace where it is another's, and body."""
+    """The parts that a repeated request must have in common with the first: route, namespace unless it is the caller's
+    own, and body."""
     own, named = caller_of(request).namespace, fold_namespace(paging.first(request, NAMESPACE.name))
     return f"{request.method} {request.url.path}", "" if named == own else named, content
 
 
 def _due_instant(occurrence: Occurrence) -> DueInstant[str]:
-    namespace, key = read_schedule_owner(occurrence.owner)
+    namespace, key = read_schedule_id(read_owner(occurrence.owner).id)
     return DueInstant(
         namespace=namespace,
         key=key,

@@ -19,7 +19,7 @@ from services.api.http.identity import caller_of
 from services.api.http.rights import OPERATE_NAMESPACE
 from services.api.http.routes import Resource, Route
 from shared.accounts.rules.callers import Caller
-from shared.clock.rules.occurrences import place_of
+from shared.clock.rules.outcomes import place_of
 from shared.clock.schedules import ScheduleFlow
 from shared.console.rules.bulk_actions import BulkAct, BulkAction, BulkFilter
 from shared.store import Store

@@ -229,6 +229,8 @@ Timestamp = Annotated[str, Meta(extra_json_schema={"format": "date-time", "examp
 _INTEGERS = range(-(2**63), 2**64)
 _SURE_CHARACTERS = 18  # 64 bits keep any 18 digits
 M = TypeVar("M")
+# A union would be made anew for each look.
+_NUMBER, _NESTED = (int, float), (list, tuple)
 
 
 class _Inexact(str):
@@ -244,7 +246,7 @@ class Between(Struct, frozen=True):
     most: float
 
     def find_fault(self, value: Any) -> str:
-        if not isinstance(value, int | float) or self.least <= value <= self.most:
+        if not isinstance(value, _NUMBER) or self.least <= value <= self.most:
             return ""
         kind = "an integer" if isinstance(value, int) else "a number"
         return f"must be {kind} >= {self.least}" if value < self.least else f"must be {kind} <= {self.most}"
@@ -262,11 +264,15 @@ class OneOf(Struct, frozen=True):
         return f"must be one of {', '.join(self.values + self.other)}, not {value!r}"
 
 
+_Look = tuple[str, str, Any, Between | OneOf | None]
+"""A field's name, its name in JSON, its default and its rule."""
+
+
 class Checks(dict[type[Struct], Mapping[str, Between | OneOf]]):
     """The bounds and choices of fields, by the type and the name in JSON."""
 
     @cached_property
-    def _looks(self) -> dict[type[Struct], Sequence[tuple[str, str, Between | OneOf | None]]]:
+    def _looks(self) -> dict[type[Struct], Sequence[_Look]]:
         return {}
 
     def check(self, value: Any, place: str = "") -> None:
@@ -274,18 +280,22 @@ class Checks(dict[type[Struct], Mapping[str, Between | OneOf]]):
         kind = type(value)
         if kind not in self._looks:
             self._looks[kind] = self._look(kind)
-        for name, encoded, rule in self._looks[kind]:
+        for name, encoded, default, rule in self._looks[kind]:
             inner = getattr(value, name)
-            if inner is not None and rule is not None and (fault := rule.find_fault(inner)):
+            if inner is None or inner is default:
+                continue
+            if rule is not None and (fault := rule.find_fault(inner)):
                 raise Invalid(f"{place}{encoded} {fault}", field=place + encoded)
             if isinstance(inner, Struct):
                 self.check(inner, f"{place}{encoded}.")
 
-    def _look(self, kind: type[Struct]) -> list[tuple[str, str, Between | OneOf | None]]:
+    def _look(self, kind: type[Struct]) -> list[_Look]:
         """The fields of this type that have a rule, or may be an object."""
         own, inner = self.get(kind, {}), shapes_of(kind)[0].fields
-        names = zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
-        return [(name, encoded, own.get(encoded)) for name, encoded in names if encoded in own or inner[encoded]]
+        looked_at = [
+            each for each in msgspec.structs.fields(kind) if each.encode_name in own or inner[each.encode_name]
+        ]
+        return [(each.name, each.encode_name, each.default, own.get(each.encode_name)) for each in looked_at]
 
 
 def decode_body(
@@ -326,7 +336,7 @@ def _check_values(content: bytes, kind: Any, *, checks_names: bool) -> None:
 
     def note(pairs: list[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
         nonlocal seen
-        seen = seen or len({key for key, _ in pairs}) < len(pairs)
+        seen = seen or len(dict(pairs)) < len(pairs)
         return tuple(pairs)
 
     def note_integer(text: str) -> str:
@@ -338,7 +348,7 @@ def _check_values(content: bytes, kind: Any, *, checks_names: bool) -> None:
         return text if is_kept else _Inexact(text)
 
     whole = json.loads(
-        content,
+        content.decode(),
         object_pairs_hook=note,
         parse_int=note_integer,
         parse_float=lambda text: note_number(text, is_exact(text)),
@@ -379,16 +389,22 @@ def _check_names(value: Any, shapes: tuple[ObjectShape, ...], place: str) -> Non
     """Raise `Invalid` for a field that the shape of its object does not have."""
     if isinstance(value, list):
         for index, each in enumerate(value):
-            if isinstance(each, list | tuple):
+            if isinstance(each, _NESTED):
                 _check_names(each, shapes, f"{place}[{index}]")
-    elif isinstance(value, tuple):
-        found = [each for each in shapes if each.tag is None or (each.tag_field, each.tag) in value]
-        for key, inner in value if found else ():
-            if (within := found[0].fields.get(key)) is None:
-                name = f"{place}.{key}" if place else key
-                raise Invalid(f"there is no field {name!r}{suggest(key, found[0].fields)}", field=name)
-            if within and isinstance(inner, list | tuple):
-                _check_names(inner, within, f"{place}.{key}" if place else key)
+    if not isinstance(value, tuple) or not shapes:
+        return
+    shape: ObjectShape | None = shapes[0]
+    if shapes[0].tag is not None:
+        shape = next((each for each in shapes if (each.tag_field, each.tag) in value), None)
+    if shape is None:
+        return
+    known = shape.fields
+    for key, inner in value:
+        if (within := known.get(key)) is None:
+            name = f"{place}.{key}" if place else key
+            raise Invalid(f"there is no field {name!r}{suggest(key, known)}", field=name)
+        if within and isinstance(inner, _NESTED):
+            _check_names(inner, within, f"{place}.{key}" if place else key)
 
 
 def _check_objects(value: Any, types: Types, path: str, depth: int = 1) -> None:

@@ -8,8 +8,8 @@ import click
 
 from services.cli import complete, options
 from services.cli.names import SHOWN, pick
-from services.cli.nouns import Noun
-from services.cli.output import Json, Output, TableColumn, count_things, state_column, visible
+from services.cli.nouns import FieldColumn, Noun
+from services.cli.output import Fields, Json, Output, count_things, visible
 from services.cli.session import Session
 
 
@@ -23,7 +23,7 @@ def describe_last_answer(item: Json) -> str:
     return describe_answer(item["attempts"][-1]) if item["attempts"] else ""
 
 
-def describe_sent(out: Output, item: Json) -> list[tuple[str, Any]]:
+def describe_sent(out: Output, item: Json) -> Fields:
     """The fields of a delivery or a dead letter: instants in the reader's zone, calls in words."""
     told = {name: out.when(each) if each and name.endswith("_at") else each for name, each in item.items()}
     calls = [f"{out.when(each['at'])}, {each['ms']:,} ms: {describe_answer(each)}" for each in item["attempts"]]
@@ -31,13 +31,18 @@ def describe_sent(out: Output, item: Json) -> list[tuple[str, Any]]:
 
 
 deliveries = Noun("deliveries")
+_DELIVERY = (
+    FieldColumn("id", "id"), FieldColumn("sequence", "number"), FieldColumn("status", "state"),
+    FieldColumn("cut_at", "time", title="CUT"), FieldColumn("count", "number", title="EVENTS"),
+    FieldColumn("made", "number", title="TRIES"),
+    FieldColumn("attempts", title="LAST ANSWER", tell=describe_last_answer),
+)  # fmt: skip
 
 
 @deliveries.verb("list")
 @click.argument("key", metavar="KEY")
-@click.option(
-    "--status", type=click.Choice(["open", "delivered", "dead", "discarded"]), help="Only those in this state."
-)
+@click.option("--status", type=click.Choice(["open", "delivered", "dead", "discarded"]),
+              help="Only those in this state.")  # fmt: skip
 @click.option("--since", type=options.SequenceOrPast(),
               help="Only those after this sequence or since this time: 17, 2h (ago), 2025-12-24.")  # fmt: skip
 @options.namespace
@@ -46,18 +51,9 @@ def list_deliveries(
     session: Session, key: str, status: str | None, since: str | None, namespace: str, limit: int | None
 ) -> None:
     """List the deliveries of a subscription, newest first."""
-    columns = (
-        TableColumn("ID", lambda each: each["id"], "id"),
-        TableColumn("SEQUENCE", lambda each: each["sequence"], "number"),
-        state_column("STATUS", lambda each: each["status"]),
-        TableColumn("CUT", lambda each: session.out.when(each["cut_at"]), "word"),
-        TableColumn("EVENTS", lambda each: each["count"], "number"),
-        TableColumn("TRIES", lambda each: each["made"], "number"),
-        TableColumn("LAST ANSWER", describe_last_answer),
-    )
     path = ("bus", "subscriptions", key, "deliveries")
     found = session.api.items(*path, limit=limit, status=status, since=since, namespace=namespace)
-    session.out.show_list(found, columns, id="id", limit=limit)
+    session.out.show_list(found, [each.of(session.out) for each in _DELIVERY], id="id", limit=limit)
 
 
 @deliveries.verb("show")
@@ -76,6 +72,25 @@ _MOST_CALLS = 1_000
 _ids = click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=complete.dead_letters)
 
 
+def _source(letter: Json) -> str:
+    return "schedules" if "due" in letter else "bus"
+
+
+def _describe_death(letter: Json) -> str:
+    if _source(letter) == "schedules":
+        return str(letter["error"])
+    return f"{letter['reason']}, {count_things(letter['count'], 'event')}: {describe_last_answer(letter)}"
+
+
+_LETTER = (
+    FieldColumn("id", "id"), FieldColumn("of", "word", tell=_source), FieldColumn("key", "id"),
+    FieldColumn("died_at", "time", title="DIED"),
+    FieldColumn("tries", "number", tell=lambda each: each["attempts" if _source(each) == "schedules" else "made"]),
+    FieldColumn("error", tell=_describe_death),
+)  # fmt: skip
+_ERROR = (FieldColumn("count", "number"), FieldColumn("last_died_at", "time", title="LAST DIED"), FieldColumn("error"))
+
+
 def _option_of(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return click.option("--of", "of", type=click.Choice(list(_PATHS)), help=text)
 
@@ -87,17 +102,9 @@ def _option_of(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 @options.limit
 def list_letters(session: Session, of: str | None, key: str, namespace: str, limit: int | None) -> None:
     """List the dead letters of schedules, then those of the bus."""
-    columns = (
-        TableColumn("ID", lambda each: each["id"], "id"),
-        TableColumn("OF", _source, "word"),
-        TableColumn("KEY", lambda each: each["key"], "id"),
-        TableColumn("DIED", lambda each: session.out.when(each["died_at"]), "word"),
-        TableColumn("TRIES", lambda each: each["attempts"] if _source(each) == "schedules" else each["made"], "number"),
-        TableColumn("ERROR", lambda each: each["error"] if _source(each) == "schedules" else _describe_death(each)),
-    )
-    each = (session.api.items(*path, limit=limit, key=key, namespace=namespace) for path in _paths(of))
-    found = chain.from_iterable(each)
-    session.out.show_list(islice(found, limit or None), columns, id="id", limit=limit)
+    lists = (session.api.items(*path, limit=limit, key=key, namespace=namespace) for path in _paths(of))
+    found = islice(chain.from_iterable(lists), limit or None)
+    session.out.show_list(found, [each.of(session.out) for each in _LETTER], id="id", limit=limit)
 
 
 @dead_letters.verb("show")
@@ -119,13 +126,8 @@ def show_letter(session: Session, id_: str, of: str | None, namespace: str) -> N
 @options.namespace
 def errors(session: Session, key: str, namespace: str) -> None:
     """Count the errors of the last 1,000 dead letters of schedules."""
-    columns = (
-        TableColumn("COUNT", lambda each: each["count"], "number"),
-        TableColumn("LAST DIED", lambda each: session.out.when(each["last_died_at"]), "word"),
-        TableColumn("ERROR", lambda each: each["error"]),
-    )
     found = session.api.get(*_PATHS["schedules"], "errors", key=key, namespace=namespace)
-    session.out.show_list(found, columns, id="error", limit=0)
+    session.out.show_list(found, [each.of(session.out) for each in _ERROR], id="error", limit=0)
 
 
 @dead_letters.verb("retry", changes=True)
@@ -173,14 +175,6 @@ def discard(session: Session, ids: Sequence[str], of: str | None, namespace: str
 
 def _paths(of: str | None) -> list[tuple[str, ...]]:
     return [_PATHS[of]] if of else [*_PATHS.values()]
-
-
-def _source(letter: Json) -> str:
-    return "schedules" if "due" in letter else "bus"
-
-
-def _describe_death(letter: Json) -> str:
-    return f"{letter['reason']}, {count_things(letter['count'], 'event')}: {describe_last_answer(letter)}"
 
 
 def _find_letter(session: Session, of: str | None, typed: str, namespace: str) -> tuple[tuple[str, ...], str]:

@@ -14,12 +14,22 @@ from services.cli.options import Count, HeaderLine, Instant, JsonText, Past, Raw
 from services.cli.output import Fields, Json, Output, count_things, format_span
 from services.cli.session import Session
 
+
+class InstantText(click.ParamType[str]):
+    """An instant, as the API reads it."""
+
+    name = "instant"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return Instant().convert(value, param, ctx).isoformat()
+
+
 definition_options = join(
-    click.option("--at", "instants", type=Instant(), multiple=True, help="Instant; may be given several times."),
+    click.option("--at", "schedules", type=InstantText(), multiple=True, help="Instant; may be given several times."),
     click.option("--cron", metavar="LINE", help="Cron line of five fields, or @daily and the like: '0 9 * * 1-5'."),
     click.option("--timezone", metavar="ZONE", help="Time zone of --cron, such as Europe/Paris (default: UTC)."),
     click.option("--every", type=Count(1), metavar="SECONDS", help="Seconds between two instants."),
-    click.option("--anchor", type=Instant(), help="Moment from which --offset counts."),
+    click.option("--anchor", type=InstantText(), help="Moment from which --offset counts."),
     click.option("--offset", "offsets", multiple=True, metavar="OFFSET",
                  help="Offset from --anchor: -90m, 0s or +1h30m; may be given several times."),
     click.option("--exclude", multiple=True, metavar="CALENDAR", shell_complete=complete.calendars,
@@ -46,6 +56,8 @@ definition_options = join(
     click.option("--body", type=JsonText(), metavar="JSON|@FILE",
                  help="Whole definition, as in the API; the options above override it."),
 )  # fmt: skip
+_TIMING = ("schedules", "cron", "timezone", "every", "anchor", "offsets", "exclude", "shift")
+"""The options that go into the body as they are."""
 
 
 def schedule_body(
@@ -63,7 +75,7 @@ def schedule_body(
     if body is not None and not isinstance(body, dict):
         raise click.UsageError("--body must be a JSON object")
     given = body or {}
-    timing = _read_timing(**{name: target.pop(name) for name in _OF_TIMING})
+    timing = {name: target.pop(name) for name in _TIMING}
     callback = _callback(session, **target) or given.get("callback")
     if needs_callback and not callback:
         raise click.UsageError("name a target: --http, --queue, --topic, --job, or a callback in --body")
@@ -78,32 +90,6 @@ def schedule_body(
         "retry": retry_attempts and {**(given.get("retry") or {}), "attempts": retry_attempts},
     }
     return given | {name: value for name, value in chosen.items() if value}
-
-
-_OF_TIMING = ("instants", "cron", "timezone", "every", "anchor", "offsets", "exclude", "shift")
-
-
-def _read_timing(
-    *,
-    instants: Sequence[datetime],
-    cron: str | None,
-    timezone: str | None,
-    every: int | None,
-    anchor: datetime | None,
-    offsets: Sequence[str],
-    exclude: Sequence[str],
-    shift: str | None,
-) -> dict[str, Any]:
-    return {
-        "schedules": [instant.isoformat() for instant in instants],
-        "cron": cron,
-        "timezone": timezone,
-        "every": every,
-        "anchor": anchor and anchor.isoformat(),
-        "offsets": list(offsets),
-        "exclude": list(exclude),
-        "shift": shift,
-    }
 
 
 def _callback(
@@ -214,13 +200,10 @@ def _left_out(out: Output, each: Json) -> str:
     return f"{out.when(each['at'])} by {each['calendar']}{to}"
 
 
-def _lateness(milliseconds: int) -> str:
-    return f"{milliseconds} ms" if milliseconds < 1_000 else format_span(milliseconds / 1_000)
-
-
 def _outcome(out: Output, outcome: Json) -> str:
-    late = f"{_lateness(outcome['late_ms'])} late"
-    words = (out.when(outcome["at"]), outcome["result"], f"try {outcome['attempt']}", late)
+    milliseconds = outcome["late_ms"]
+    late = f"{milliseconds} ms" if milliseconds < 1_000 else format_span(milliseconds / 1_000)
+    words = (out.when(outcome["at"]), outcome["result"], f"try {outcome['attempt']}", f"{late} late")
     more = f"job {outcome['job_id']}" if "job_id" in outcome else outcome["error"]
     return "  ".join([*words, more]).rstrip()
 
@@ -276,12 +259,7 @@ def create(session: Session, key: str, **given: Any) -> None:
 
 
 @schedules.verb(
-    "apply",
-    changes=True,
-    examples=(
-        "schedules apply schedules.json",
-        "schedules apply first.json second.json",
-    ),
+    "apply", changes=True, examples=("schedules apply schedules.json", "schedules apply first.json second.json")
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
 def apply(session: Session, files: Sequence[str]) -> None:
@@ -325,20 +303,18 @@ schedules.add_move(
     ),
 )
 @click.argument("key", metavar="[KEY]", required=False, shell_complete=complete.schedules)
-@click.option("--anchor", type=Instant(), help="New anchor of the schedule KEY.")
+@click.option("--anchor", type=InstantText(), help="New anchor of the schedule KEY.")
 @options.labels("--label", help="Move the schedules with this label; if given several times, with all of them.")
 @click.option("--by", metavar="OFFSET", help="With --label: how far to move the anchors: +1d or -90m.")
 @options.namespace
-def move(
-    session: Session, key: str | None, anchor: datetime | None, label: str, by: str | None, namespace: str
-) -> None:
+def move(session: Session, key: str | None, anchor: str | None, label: str, by: str | None, namespace: str) -> None:
     """Move the anchor of a schedule, or of all with a label. Instants that have not fired move with it."""
     is_one = bool(key and anchor and not (label or by))
     if not is_one and (key or anchor or not (label and by)):
         raise click.UsageError("give KEY and --anchor, or --label and --by")
     if key and anchor:
         found = find_schedule(session, key, namespace=namespace)
-        moved = session.api.patch("schedules", found, body={"anchor": anchor.isoformat()}, namespace=namespace)
+        moved = session.api.patch("schedules", found, body={"anchor": anchor}, namespace=namespace)
         session.out.confirm(moved, _in_place(session, moved, "Moved"), id="key")
         return
     answer = session.api.post("schedules", "move", body={"labels": label.split(","), "by": by}, namespace=namespace)

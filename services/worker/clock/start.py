@@ -72,7 +72,12 @@ class JobStarts:
     async def attempt(self, attempt: Attempt, callback: JobCallback) -> Attempt:
         """The attempt as it ended. Raises `Unavailable`."""
         try:
-            async with asyncio.timeout(self._seconds), self._gate:
+            async with asyncio.timeout(self._seconds / 2):
+                await self._gate.acquire()
+        except TimeoutError:
+            return replace(attempt, error=Unavailable("this worker starts other jobs"), made=False)
+        try:
+            async with asyncio.timeout(self._seconds):
                 return await self._attempt(attempt, callback)
         except TimeoutError:
             return replace(attempt, error=Undeliverable(f"the job was not started within {self._seconds:g} s"))
@@ -80,6 +85,8 @@ class JobStarts:
             return replace(attempt, error=Undeliverable(str(error)), final=True)
         except Refused as error:
             return replace(attempt, error=Undeliverable(error.reason))
+        finally:
+            self._gate.release()
 
     async def _attempt(self, attempt: Attempt, callback: JobCallback) -> Attempt:
         schedule, job_id = attempt.schedule, job_id_of(attempt.occurrence.message_id)
@@ -88,8 +95,8 @@ class JobStarts:
         caller = await self._find_maker(schedule, attempt.at)
         app = await self._find_app(callback, caller)
         alone = callback.overlap is not Overlap.ALLOW
-        if alone and (held := await self._hold(attempt, job_id, callback.overlap)):
-            return held
+        if alone and (ended := await self._wait_or_skip(attempt, job_id, callback.overlap)):
+            return ended
         drafting = await self._load_drafting()
         draft = await drafting.draft_due(callback, app, caller.name)
         if not await self._store.schedules.note_job(schedule, job_id, attempt.at, alone=alone):
@@ -108,9 +115,9 @@ class JobStarts:
             raise _Barred(conflict.reason) from conflict
         return attempt
 
-    async def _hold(self, attempt: Attempt, job_id: str, overlap: Overlap) -> Attempt | None:
+    async def _wait_or_skip(self, attempt: Attempt, job_id: str, overlap: Overlap) -> Attempt | None:
         """The end of an attempt whose job may not start now."""
-        reason, occurrence = await self._find_open(attempt, job_id), attempt.occurrence
+        reason, occurrence = await self._why_open(attempt, job_id), attempt.occurrence
         is_asked = occurrence.kind is OccurrenceKind.ASKED
         if overlap is Overlap.SKIP and not is_asked:
             return _skip(attempt, f"{reason}, and overlap is skip") if reason else None
@@ -124,16 +131,16 @@ class JobStarts:
         error = Unavailable(reason or f"{ahead} earlier occurrences wait")
         return replace(attempt, error=error, retry_after_seconds=pause)
 
-    async def _find_open(self, attempt: Attempt, job_id: str) -> str:
-        """A sentence about the open job of another occurrence; `""` if there is none."""
+    async def _why_open(self, attempt: Attempt, job_id: str) -> str | None:
+        """A sentence about the open job of another occurrence, if there is one."""
         last_id, last_at = attempt.schedule.last_job_id, attempt.schedule.last_job_at
         if last_id in {"", job_id}:
-            return ""
+            return None
         last = await self._store.jobs.view(last_id)
         if last is None:
             is_new = last_at is not None and attempt.at < last_at + _STORED_WITHIN
-            return f"job {last_id} of another occurrence is being started" if is_new else ""
-        return f"job {last_id} of another occurrence is still {last.status}" if last.open else ""
+            return f"job {last_id} of another occurrence is being started" if is_new else None
+        return f"job {last_id} of another occurrence is still {last.status}" if last.open else None
 
     async def _find_maker(self, schedule: Schedule, now: datetime) -> Caller:
         if schedule.made_by:

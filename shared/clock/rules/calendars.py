@@ -1,8 +1,8 @@
 """Calendars: days on which schedules do not fire.
 
-A calendar has dates, in a zone. A recurrence leaves out each instant whose date there is in one of its calendars, or
-shifts it to the nearest day before or after that is in none, at the same time of day. An instant that is shifted onto
-another one fires once with it. So the *planned* instants of a recurrence follow from its *raw* ones.
+A calendar is a set of dates in a zone. A recurrence does not fire on these dates: each such instant is dropped, or
+shifted to the nearest day before or after that no calendar excludes, at the same time of day. If an instant is shifted
+onto another one, the two fire once. So the *planned* instants of a recurrence follow from its *raw* ones.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from shared.clock.rules.recurrence import Cron, Every, Recurrence, next_after
 from shared.core.errors import Invalid
-from shared.core.instants import first_shown, wall_at
+from shared.core.instants import MILLISECOND, first_shown, wall_at
 from shared.core.time_zones import time_zone
 
 DATES = 1_000
@@ -21,7 +21,6 @@ EXCLUDES = 10
 """Maximum of calendars of a schedule."""
 LONGEST_SHIFT = timedelta(days=31)
 _DAY = timedelta(days=1)
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 class Shift(StrEnum):
@@ -60,13 +59,13 @@ class Days:
         shown = [(zone, wall_at(instant, zone), dates) for _, zone, dates in self._calendars]
         zone, wall = next((zone, wall) for zone, wall, dates in shown if wall.date() in dates)
         midnight = datetime.combine(wall.date() + _DAY, datetime.min.time())
-        return first_shown(midnight, zone) - _MILLISECOND
+        return first_shown(midnight, zone) - MILLISECOND
 
     def before_block(self, moment: datetime) -> datetime:
-        """A moment before all instants that may be shifted to after `moment` by `Shift.NEXT`: those of the excluded
-        days right before."""
-        before = moment - _DAY
-        while self.find(before) and moment - before <= LONGEST_SHIFT:
+        """A moment before all instants that `Shift.NEXT` may shift to after `moment`: those of the excluded days right
+        before. A day has up to 25 hours, and days of other zones begin at other hours."""
+        before = moment - 2 * _DAY
+        while (self.find(before) or self.find(before + _DAY / 2)) and moment - before <= LONGEST_SHIFT:
             before -= _DAY
         return before
 
@@ -103,7 +102,8 @@ def plan(recurrence: Recurrence, shift: Shift, days: Days, raw: datetime) -> Pla
 
 
 def planned_after(recurrence: Recurrence, shift: Shift, days: Days | None, after: datetime) -> Iterator[Planned]:
-    """The instants after the raw instant `after`, by raw instants. Those on an excluded day are left out together."""
+    """The instants after the raw instant `after`, in the order of raw instants. For `Shift.NONE` the search jumps to
+    the end of an excluded day."""
     raw = next_after(recurrence, after)
     while raw is not None:
         planned = Planned(raw, raw) if days is None else plan(recurrence, shift, days, raw)

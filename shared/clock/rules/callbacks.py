@@ -89,8 +89,8 @@ class Targets(Struct, frozen=True, kw_only=True):
     check_url: Callable[..., None] = _refuse_url
 
 
-def host_of(callback: ByWorker) -> str:
-    """The host that is called; `""` for a job."""
+def host_of(callback: Callback) -> str:
+    """The host that is called; `""` if none is."""
     return (urlsplit(callback.url).hostname or "") if isinstance(callback, HttpCallback) else ""
 
 
@@ -164,8 +164,8 @@ class Undeliverable(CarillonError):
     """
 
 
-Outcome = Undeliverable | Unavailable | None
-"""The outcome of one message: `None` for delivered, or the error."""
+DeliveryError = Undeliverable | Unavailable
+"""The error of one message that was not delivered, or may not have been."""
 CALL_QUEUE = "sched.call"
 
 

@@ -1,4 +1,4 @@
-"""The instants of a schedule: which of them lie ahead, and the occurrences that are stored for them."""
+"""The instants of a definition: offsets from an anchor, the delay within a window, and what calendars leave of them."""
 
 import re
 from collections.abc import Iterator
@@ -8,14 +8,12 @@ from itertools import takewhile
 import msgspec
 
 from shared.clock.rules.calendars import Days, Planned, Shift, planned_after
-from shared.clock.rules.occurrences import Occurrence, at_offset, once, series
-from shared.clock.rules.schedules import Definition, Schedule
+from shared.clock.rules.schedules import Definition
 from shared.core.errors import Invalid
-from shared.core.instants import EPOCH, LATEST, format_instant, spread_ms
+from shared.core.instants import EPOCH, LATEST, MILLISECOND, format_instant, spread_ms
 
 _OFFSET = re.compile(r"([+-]?)(?:(\d{1,4})d)?(?:(\d{1,5})h)?(?:(\d{1,7})m)?(?:(\d{1,9})s)?", re.ASCII)
 _UNIT_MS = (86_400_000, 3_600_000, 60_000, 1_000)
-_MILLISECOND = timedelta(milliseconds=1)
 LONGEST_OFFSET_MS = 3_650 * _UNIT_MS[0]
 
 
@@ -52,29 +50,31 @@ def with_anchor(definition: Definition, anchor: datetime) -> Definition:
 
 def spread(definition: Definition, key: str) -> timedelta:
     """The delay of the key's instants within their window."""
-    return (
-        timedelta(milliseconds=spread_ms(key, definition.window_seconds)) if definition.window_seconds else timedelta()
-    )
-
-
-def split_by_now(definition: Definition, now: datetime) -> tuple[list[datetime], list[datetime]]:
-    """A list's future instants, and its past ones, which do not fire."""
-    ahead = [instant for instant in definition.instants if instant > now]
-    return ahead, list(definition.instants[: len(definition.instants) - len(ahead)])
+    return timedelta(milliseconds=spread_ms(key, definition.window_seconds))
 
 
 def find_planned(
     definition: Definition, key: str, after: datetime, days: Days | None = None, *, raw_after: datetime | None = None
 ) -> Planned | None:
-    """The first instant of a recurrence that fires after `after` and whose raw instant follows `raw_after`. `days` are
-    those that the definition excludes, if any."""
+    """The first planned instant of a recurrence; `None` if there is none.
+
+    `after` bounds the firing time, `raw_after` the instant before any shift. A series passes both, so that a shifted
+    instant does not fire twice. `days`: the excluded days; `None` if there are no calendars.
+    """
     if definition.recurrence is None:
         return None
     after -= spread(definition, key)
     earliest = after if days is None or definition.shift is not Shift.NEXT else days.before_block(after)
     raw_after = earliest if raw_after is None else max(raw_after, earliest)
-    planned = planned_after(definition.recurrence, definition.shift, days, raw_after)
-    return next((each for each in planned if each.at is not None and each.at > after), None)
+    found: Planned | None = None
+    found_at = LATEST
+    for each in planned_after(definition.recurrence, definition.shift, days, raw_after):
+        # The days up to that of a shifted instant may have one that fires earlier.
+        if found is not None and (found_at <= found.raw or each.raw >= found_at):
+            break
+        if each.at is not None and each.at > after and (found is None or each.at < found_at):
+            found, found_at = each, each.at
+    return found
 
 
 def due_instants(
@@ -98,28 +98,7 @@ def instants_between(
 ) -> Iterator[datetime]:
     """The instants from `since` until `until`, with their delay, however often the recurrence may fire."""
     unbounded = msgspec.structs.replace(definition, max_occurrences=None)
-    return takewhile(lambda due: due <= until, due_instants(unbounded, key, since - _MILLISECOND, days=days))
-
-
-def occurrences(schedule: Schedule, days: Days | None = None) -> list[Occurrence]:
-    """The occurrences to insert for the schedule: one for each instant after its acceptance, or the series. Around an
-    anchor, past ones are parked. `days` as in `find_planned`."""
-    definition, accepted_at = schedule.definition, schedule.accepted_at
-    if definition.recurrence is not None:
-        first = find_planned(definition, schedule.key, accepted_at, days)
-        if first is None:
-            return []
-        made = series(schedule.owner, schedule.generation, first.raw, accepted_at=accepted_at, size=schedule.size)
-        return [at_planned(made, definition, schedule.key, first)]
-    delay = spread(definition, schedule.key)
-    owner, generation, size = schedule.owner, schedule.generation, schedule.size
-    if definition.anchor is not None:
-        return [
-            at_offset(owner, generation, offset, due + delay, accepted_at=accepted_at, size=size)
-            for offset, due in zip(definition.offsets_ms, definition.instants, strict=True)
-        ]
-    ahead, _ = split_by_now(definition, accepted_at)
-    return [once(owner, generation, due + delay, accepted_at=accepted_at, size=size) for due in ahead]
+    return takewhile(lambda due: due <= until, due_instants(unbounded, key, since - MILLISECOND, days=days))
 
 
 def offset_due(definition: Definition, key: str, offset_ms: int) -> datetime | None:
@@ -131,47 +110,3 @@ def offset_due(definition: Definition, key: str, offset_ms: int) -> datetime | N
 
 def last_due(definition: Definition, key: str) -> datetime | None:
     return definition.instants[-1] + spread(definition, key) if definition.instants else None
-
-
-def next_occurrence(
-    definition: Definition,
-    key: str,
-    occurrence: Occurrence,
-    *,
-    passed_over: datetime | None = None,
-    days: Days | None = None,
-) -> Occurrence | None:
-    """A series' document at its next instant; `None` if the series has ended. Instants up to `passed_over` are skipped,
-    unless `max_occurrences` counts them."""
-    runs = occurrence.runs + 1
-    if definition.max_occurrences is not None and runs >= definition.max_occurrences:
-        return None
-    after = occurrence.due
-    if passed_over is not None and definition.max_occurrences is None:
-        after = max(after, passed_over)
-    found = find_planned(definition, key, after, days, raw_after=raw_of(definition, key, occurrence))
-    if found is None:
-        return None
-    moved = at_planned(occurrence, definition, key, found)
-    return msgspec.structs.replace(moved, token="", attempts=0, claims=0, begun=0, runs=runs)
-
-
-def raw_of(definition: Definition, key: str, occurrence: Occurrence) -> datetime:
-    """The raw instant of a series' document."""
-    return occurrence.due - spread(definition, key) + timedelta(milliseconds=occurrence.offset_ms)
-
-
-def replan(definition: Definition, key: str, occurrence: Occurrence, days: Days | None) -> Occurrence | None:
-    """A series' document where the calendars put its raw instant now, or at a later instant; `None` if there is
-    none."""
-    raw = raw_of(definition, key, occurrence)
-    found = find_planned(definition, key, occurrence.due - _MILLISECOND, days, raw_after=raw - _MILLISECOND)
-    return None if found is None else at_planned(occurrence, definition, key, found)
-
-
-def at_planned(occurrence: Occurrence, definition: Definition, key: str, planned: Planned) -> Occurrence:
-    """A series' document at this instant."""
-    assert planned.at is not None
-    due = planned.at + spread(definition, key)
-    offset_ms = (planned.raw - planned.at) // _MILLISECOND
-    return msgspec.structs.replace(occurrence, due=due, fires_at=due, visible_at=due, offset_ms=offset_ms)

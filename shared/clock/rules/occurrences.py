@@ -1,4 +1,4 @@
-"""Occurrences: everything timed, one document for each instant; their outcomes, and the dead letters.
+"""Occurrences: everything timed, one document for each instant.
 
 An occurrence belongs to an `owner`, which names a kind and a thing of that kind: a user's schedule, a stage of a
 job, a batch that is tried again. Its life is one field, `visible_at`:
@@ -9,11 +9,11 @@ job, a batch that is tried again. Its life is one field, `visible_at`:
           └──its process died──> visible again when the lease ends
     pause ──> HELD_BACK ──resume──> due
 
-An occurrence may kill its processes. `claims` counts fruitless claims in a row. They prove little: a death counts
-against everything that the process held, and a slow store counts too. So too many claims only make a *suspect*. A
-suspect is fired alone, and the process first stores that the attempt begins (`begun`). Any end of an attempt, even
-without an answer, resets both counts. A release without an attempt resets only `claims`. A suspect with five begun
-attempts and no end is *poisonous*: it becomes a dead letter.
+An occurrence may kill its processes. `claims` counts claims in a row without a result. Such a claim can have many
+causes: a crash, another occurrence's crash, a slow store. After 20 of them the scheduler treats the occurrence as a
+*suspect*: it fires the suspect alone, and the process first stores that the attempt begins (`begun`). Any end of an
+attempt, even without an answer, resets both counts. A release without an attempt resets only `claims`. A suspect with
+five begun attempts and no end is *poisonous*: it becomes a dead letter.
 
 Any process may claim a visible occurrence (`visible_at` has come); a claim writes a fresh token, which fences all
 later writes. So an expired lease needs no sweeper, and a late process does no harm.
@@ -27,14 +27,12 @@ anchor the offset takes the place of `due`: an occurrence that moves with its an
 import hashlib
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Annotated
 from uuid import UUID
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.core.documents import SCHEDULES_TOPIC, OwnEvent
-from shared.core.instants import format_instant, ms
+from shared.core.instants import ms
 
 SHARDS = 32
 HELD_BACK = datetime(9999, 1, 1, tzinfo=UTC)
@@ -60,10 +58,13 @@ class Occurrence(Struct, frozen=True, kw_only=True):
     """One instant of one owner. Times are UTC, by the database's clock, to the millisecond.
 
     `fires_at` is `due`, or the time of the next attempt. `accepted_at` is the time of the request: lateness counts from
-    one tick after it, if that is after `due`. `attempts` counts refusals, `claims` fruitless claims, `begun` the
+    one tick after it, if that is after `due`. `attempts` counts refusals, `claims` claims without a result, `begun` the
     unfinished attempts of a suspect, and `runs` the earlier instants of a series. `size` is the approximate size of its
     message in bytes, because everything fired at once must fit into memory. `trace` is that of the request
-    (`shared.runtime.tracing`). `offset_ms` is that of the kind `OFFSET`.
+    (`shared.runtime.tracing`).
+
+    `offset_ms`: for `OFFSET`, the offset from the anchor. For `SERIES`, the raw instant minus the instant at which it
+    fires.
     """
 
     id: str
@@ -110,6 +111,11 @@ def occurrence_id(owner: str, generation: str, due: datetime) -> str:
     return _hash(owner, generation, str(ms(due)))
 
 
+def job_id_of(message_id: str) -> str:
+    """The id of the job that the occurrence with this message id starts."""
+    return str(UUID(hex=message_id))
+
+
 def once(
     owner: str,
     generation: str,
@@ -148,9 +154,9 @@ def at_offset(
 
 def retry_entry(occurrence: Occurrence, *, fires_at: datetime, attempts: int) -> Occurrence:
     """A separate entry for the present instant of a series, due again at `fires_at`."""
-    entry = once(occurrence.owner, occurrence.generation, occurrence.due, accepted_at=occurrence.accepted_at)
-    entry = replace(entry, size=occurrence.size, trace=occurrence.trace)
-    return replace(entry, fires_at=fires_at, visible_at=fires_at, attempts=attempts)
+    owner, generation, due = occurrence.owner, occurrence.generation, occurrence.due
+    entry = once(owner, generation, due, accepted_at=occurrence.accepted_at, size=occurrence.size)
+    return replace(entry, trace=occurrence.trace, fires_at=fires_at, visible_at=fires_at, attempts=attempts)
 
 
 def handed_over(occurrence: Occurrence, token: str, *, leased_until: datetime) -> Occurrence:
@@ -188,10 +194,6 @@ class Owner(Struct, frozen=True):
     id: str
 
 
-def owner_text(owner: Owner) -> str:
-    return f"{owner.kind}/{owner.id}"
-
-
 def owner_group(owner: str) -> str:
     """The group of this owner: the schedules of a namespace, or the occurrences of a job. It is all but the last part,
     as in `schedule/<namespace>/<key>`."""
@@ -208,104 +210,3 @@ def read_owner(text: str) -> Owner:
 def _hash(owner: str, generation: str, instant: str) -> str:
     text = f"{owner}\0{generation}\0{instant}"
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-class OutcomeResult(StrEnum):
-    """The result of an attempt."""
-
-    FIRED = "fired"  # the target has it
-    FAILED = "failed"  # the target refused; it is tried again
-    SKIPPED = "skipped"  # found too late, or while a job was open, by the schedule's rule
-    DEAD = "dead"  # refused for the last time
-
-
-class Outcome(Struct, frozen=True, kw_only=True):
-    """One attempt. `late_ms` counts like the metric: from `due`, or one tick after acceptance."""
-
-    id: str
-    owner: str
-    due: datetime
-    at: datetime
-    late_ms: int
-    attempt: int
-    result: OutcomeResult
-    error: str = ""
-
-    @property
-    def message_id(self) -> str:
-        return self.id.partition("/")[0]
-
-
-def job_id_of(message_id: str) -> str:
-    """The id of the job that the occurrence with this message id starts."""
-    return str(UUID(hex=message_id))
-
-
-def outcome_id(occurrence: Occurrence, attempt: int) -> str:
-    """The id of an attempt's outcome. An occurrence that is fired by hand again has separate attempts."""
-    asked = f"/{ms(occurrence.accepted_at)}" if occurrence.kind is OccurrenceKind.ASKED else ""
-    return f"{occurrence.message_id}/{occurrence.kind}{asked}/{attempt}"
-
-
-class DeadLetter(Struct, frozen=True, kw_only=True):
-    """An instant whose last attempt was refused. `id` is the message id. `death` is random, and distinguishes this
-    death from others of the same instant, independently of clocks."""
-
-    id: str
-    namespace: str
-    key: str
-    schedule_id: str
-    generation: str
-    due: datetime
-    died_at: datetime
-    attempts: int
-    error: str
-    death: str
-
-
-def dead_event(letter: DeadLetter, outcome: Outcome) -> OwnEvent:
-    facts: dict[str, str | int] = {"dead_letter": letter.id, "attempts": letter.attempts}
-    return _event("dead", letter.namespace, letter.key, outcome, f"/dead-letters/{letter.id}", facts)
-
-
-def overlap_event(namespace: str, key: str, outcome: Outcome) -> OwnEvent:
-    """An occurrence was skipped because the job of an earlier one is open."""
-    return _event("skipped", namespace, key, outcome, f"/schedules/{key}", {"reason": outcome.error})
-
-
-def _event(what: str, namespace: str, key: str, outcome: Outcome, path: str, facts: dict[str, str | int]) -> OwnEvent:
-    common = {
-        "schedule": key,
-        "namespace": namespace,
-        "due": format_instant(outcome.due),
-        "at": format_instant(outcome.at),
-    }
-    return OwnEvent(
-        id=f"{outcome.id}/{what}",
-        topic=SCHEDULES_TOPIC,
-        type=f"schedule.{what}",
-        path=path,
-        namespace=namespace,
-        data=common | facts,
-    )
-
-
-LOOKED_AT = 1_000
-"""The number of letters that are grouped by error: the last ones."""
-
-
-class LetterPlace(Struct, frozen=True, array_like=True):
-    died_at: Annotated[datetime, Meta(tz=True)]
-    id: str
-
-
-class ErrorCount(Struct, frozen=True, kw_only=True):
-    """The letters with this error, and the time of the last."""
-
-    error: str
-    count: int
-    last_died_at: datetime
-
-
-def place_of(letter: DeadLetter) -> LetterPlace:
-    return LetterPlace(letter.died_at, letter.id)

@@ -115,15 +115,6 @@ def next_after(recurrence: Recurrence, moment: datetime) -> datetime | None:
     return instant if instant is not None and instant <= end else None
 
 
-def next_instants(recurrence: Recurrence, after: datetime, count: int) -> list[datetime]:
-    instants: list[datetime] = []
-    following = next_after(recurrence, after)
-    while following is not None and len(instants) < count:
-        instants.append(following)
-        following = next_after(recurrence, following)
-    return instants
-
-
 def _every_after(seconds: int, anchor: int, moment: int, end: int) -> datetime | None:
     """`anchor`, `moment` and `end` are milliseconds."""
     step = seconds * 1_000
@@ -205,7 +196,7 @@ def _elapsed_after(line: _Line, zone: ZoneInfo, moment: datetime) -> datetime | 
             return instant
         if end is None and wall is None:
             return None
-        # No offset reaches a day. Before a change of the offset, the clocks may go back to before `start`.
+        # An offset from UTC is less than a day, so the next match in UTC is at most a day earlier than `wall`.
         start = stop if end is not None or wall is None else max(stop, wall.replace(tzinfo=UTC) - _DAY)
     return None
 
@@ -276,7 +267,8 @@ def _explain_part(field: Field, name: str, rule: str, part: str) -> str:
 
 
 def _without_idle_steps(field: Field, text: str) -> str:
-    """cronsim reads a range of one value with a step, as `5-5/10`, as `5/10`, which goes on to the field's end."""
+    """The field in upper case, with each range of one value without its step: cronsim reads `5-5/10` as `5/10`, which
+    goes on to the field's end."""
     parts = text.upper().split(",")
     for index, part in enumerate(parts):
         span, step, _ = part.partition("/")

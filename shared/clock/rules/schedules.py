@@ -22,13 +22,7 @@ from msgspec import Struct
 from carillon.wire.clock import Retry
 from shared.clock.rules.calendars import Shift
 from shared.clock.rules.callbacks import Callback
-from shared.clock.rules.occurrences import (
-    SCHEDULE,
-    Occurrence,
-    Owner,
-    owner_text,
-    read_owner,
-)
+from shared.clock.rules.occurrences import SCHEDULE, Occurrence
 from shared.clock.rules.recurrence import Recurrence
 from shared.core.documents import final
 from shared.core.errors import Invalid
@@ -37,10 +31,6 @@ from shared.core.instants import format_instant
 
 LABELS = 20
 """Maximum for a schedule and for a filter."""
-
-
-def label_text(name: str, value: str) -> str:
-    return f"{name}:{value}"
 
 
 def is_findable(name: str, value: str) -> bool:
@@ -125,16 +115,13 @@ class Backfill(Struct, frozen=True):
     at: datetime
     done: bool = False
 
-    def covers(self, due: datetime) -> bool:
-        return self.since <= due <= self.until
-
 
 class Schedule(Struct, frozen=True, kw_only=True):
     """A stored schedule. `digest` distinguishes contents. Times are the database's.
 
     At `sweep_at` the sweep looks whether it has ended; `None` for an open-ended series. `made_by` is the id of the
     token that gave it this content, "" for a person or if unknown. `last_job_id` is the last job that it started, or
-    was about to start, at `last_job_at`. `last_move` names the last request that moved many schedules, and this one.
+    was about to start, at `last_job_at`. `last_moves` are the ids of the last bulk moves that moved this schedule.
     """
 
     id: str
@@ -151,7 +138,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     made_by: str = ""
     last_job_id: str = ""
     last_job_at: datetime | None = None
-    last_move: str = ""
+    last_moves: tuple[str, ...] = ()
     backfills: tuple[Backfill, ...] = ()
 
     @property
@@ -189,7 +176,7 @@ def is_active(state: ScheduleState) -> bool:
 
 
 def owner_of(schedule_id: str) -> str:
-    return owner_text(Owner(SCHEDULE, schedule_id))
+    return f"{SCHEDULE}/{schedule_id}"
 
 
 def owners_of(namespace: str) -> str:
@@ -201,10 +188,6 @@ def read_schedule_id(id_: str) -> tuple[str, str]:
     """The namespace and the key of a schedule."""
     namespace, _, key = id_.rpartition("/")
     return unquote(namespace), key
-
-
-def read_schedule_owner(owner: str) -> tuple[str, str]:
-    return read_schedule_id(read_owner(owner).id)
 
 
 @lru_cache(maxsize=1_024)

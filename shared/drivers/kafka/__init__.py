@@ -26,7 +26,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from shared.clock.rules.callbacks import Outcome, TopicMessage
+from shared.clock.rules.callbacks import DeliveryError, TopicMessage
 from shared.core.errors import CarillonError
 from shared.drivers.kafka.reading import Positions, Ranges, Reader
 from shared.jobs.rules.batches import Batch, BatchPart
@@ -107,7 +107,7 @@ class Stream(Ranges, Protocol):
         """Publish, but let no partition hold up another. Return the records that are not acknowledged after
         `patience_seconds`. A call waits at most `seconds` for a connection or behind the records of earlier calls."""
 
-    async def deliver(self, messages: Sequence[TopicMessage]) -> list[Outcome]:
+    async def deliver(self, messages: Sequence[TopicMessage]) -> list[DeliveryError | None]:
         """Append at most 1,000 messages of users, and return each one's outcome, in their order. Never raises.
 
         `None` means that all replicas in sync have the message. A key goes to the partition that Kafka's own producers

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from aiokafka.errors import BrokerResponseError, MessageSizeTooLargeError, UnknownError
 from msgspec import Struct
 
-from shared.clock.rules.callbacks import Outcome, TopicMessage, Undeliverable
+from shared.clock.rules.callbacks import DeliveryError, TopicMessage, Undeliverable
 from shared.core.errors import Unavailable
 from shared.drivers.kafka.producers import Producers, SharedProducer
 from shared.drivers.kafka.servers import KafkaServers, answer_within
@@ -54,8 +54,8 @@ class TopicDeliverer:
         # Every record fills a batch.
         self._singly = Producers({**options, "enable_idempotence": False, "max_batch_size": 1})
 
-    async def deliver(self, messages: Sequence[TopicMessage]) -> list[Outcome]:
-        outcomes: dict[int, Outcome] = {}
+    async def deliver(self, messages: Sequence[TopicMessage]) -> list[DeliveryError | None]:
+        outcomes: dict[int, DeliveryError | None] = {}
         reason = Unavailable("Kafka: deliver: no answer")
         try:
             async with answer_within(self._timeout_seconds):
@@ -68,7 +68,7 @@ class TopicDeliverer:
     async def close(self) -> None:
         await asyncio.gather(self._together.close(), self._singly.close(), self._topics.close())
 
-    async def _deliver(self, messages: Sequence[TopicMessage], outcomes: dict[int, Outcome]) -> None:
+    async def _deliver(self, messages: Sequence[TopicMessage], outcomes: dict[int, DeliveryError | None]) -> None:
         records = _encode_records(messages, outcomes)
         refused = await self._topics.find_refused({record.topic for record in records.values()})
         for place, record in records.items():
@@ -80,7 +80,9 @@ class TopicDeliverer:
         outcomes.update(await _send(self._singly, {place: going[place] for place in spoiled}, outcomes))
 
 
-def _encode_records(messages: Sequence[TopicMessage], outcomes: dict[int, Outcome]) -> dict[int, _KafkaRecord]:
+def _encode_records(
+    messages: Sequence[TopicMessage], outcomes: dict[int, DeliveryError | None]
+) -> dict[int, _KafkaRecord]:
     records = {}
     for place, message in enumerate(messages):
         try:
@@ -101,7 +103,9 @@ def _record(message: TopicMessage) -> _KafkaRecord:
     return _KafkaRecord(message.topic, None if message.key is None else message.key.encode(), message.body, headers)
 
 
-async def _send(producers: Producers, records: Records, outcomes: dict[int, Outcome]) -> dict[int, Undeliverable]:
+async def _send(
+    producers: Producers, records: Records, outcomes: dict[int, DeliveryError | None]
+) -> dict[int, Undeliverable]:
     """Send the records and write down their outcomes; return the refused ones."""
     if not records:
         return {}
@@ -121,7 +125,7 @@ async def _send(producers: Producers, records: Records, outcomes: dict[int, Outc
 
 
 def _outcomes(
-    producer: SharedProducer, pending: Mapping[int, asyncio.Future[object]], outcomes: dict[int, Outcome]
+    producer: SharedProducer, pending: Mapping[int, asyncio.Future[object]], outcomes: dict[int, DeliveryError | None]
 ) -> dict[int, Undeliverable]:
     refused = {}
     for place, future in pending.items():

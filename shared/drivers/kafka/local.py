@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from shared.clock.rules.callbacks import Outcome, TopicMessage, Undeliverable
+from shared.clock.rules.callbacks import DeliveryError, TopicMessage, Undeliverable
 from shared.core.documents import LogRange
 from shared.core.errors import Invalid, LaneLost, Unavailable
 from shared.drivers.kafka import NO_TOPICS, LateRecords, TopicSpec, as_spec, check_keys
@@ -153,7 +153,7 @@ class LocalStream:
         await self.publish(topic, values, keys=keys)  # a topic has one partition
         return ()
 
-    async def deliver(self, messages: Sequence[TopicMessage]) -> list[Outcome]:
+    async def deliver(self, messages: Sequence[TopicMessage]) -> list[DeliveryError | None]:
         return [Undeliverable("this deployment has no Kafka") for _ in messages]
 
     @asynccontextmanager

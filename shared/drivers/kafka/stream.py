@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 
-from shared.clock.rules.callbacks import Outcome, TopicMessage
+from shared.clock.rules.callbacks import DeliveryError, TopicMessage
 from shared.core.documents import LogRange
 from shared.core.errors import Unavailable
 from shared.drivers.kafka import NO_TOPICS, Lane, LateRecords, TopicSpec, as_spec
@@ -91,7 +91,7 @@ class KafkaStream:
     ) -> Sequence[LateRecords]:
         return await self._publisher.append(topic, values, keys, patience_seconds=patience_seconds, seconds=seconds)
 
-    async def deliver(self, messages: Sequence[TopicMessage]) -> list[Outcome]:
+    async def deliver(self, messages: Sequence[TopicMessage]) -> list[DeliveryError | None]:
         return await self._deliverer.deliver(messages)
 
     def reader(

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from shared.clock.rules.callbacks import Outcome, QueueMessage
+from shared.clock.rules.callbacks import DeliveryError, QueueMessage
 from shared.console.rules.processes import QueueState
 from shared.core.errors import Unavailable
 
@@ -71,7 +71,7 @@ class Broker(Protocol):
     async def publish(self, queue: str, body: bytes) -> None:
         """Return after the queue has the message safely."""
 
-    async def deliver(self, messages: Sequence[QueueMessage]) -> list[Outcome]:
+    async def deliver(self, messages: Sequence[QueueMessage]) -> list[DeliveryError | None]:
         """Send at most 1,000 messages of users, and return each one's outcome, in their order. Never raises.
 
         All messages share one deadline. A message with the target and id of one that is on its way is `Unavailable`:

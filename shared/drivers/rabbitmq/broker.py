@@ -19,7 +19,7 @@ import aio_pika
 import structlog
 from aio_pika.abc import AbstractChannel
 
-from shared.clock.rules.callbacks import Outcome, QueueMessage
+from shared.clock.rules.callbacks import DeliveryError, QueueMessage
 from shared.console.rules.processes import QueueState
 from shared.drivers.rabbitmq import PUBLISHED, published_now
 from shared.drivers.rabbitmq.links import Line, rabbit_context
@@ -98,7 +98,7 @@ class RabbitBroker:
             channel = await link.publisher()
             await channel.default_exchange.publish(message, queue, mandatory=True)
 
-    async def deliver(self, messages: Sequence[QueueMessage]) -> list[Outcome]:
+    async def deliver(self, messages: Sequence[QueueMessage]) -> list[DeliveryError | None]:
         return await self._deliverer.deliver(messages)
 
     def subscribe(self, queue: str, *, name: str, prefetch: int) -> RabbitSubscription:

@@ -25,7 +25,7 @@ from aiormq.abc import AbstractChannel, AbstractConnection, ChannelFrame
 from pamqp.base import Frame
 from pamqp.header import ContentHeader
 
-from shared.clock.rules.callbacks import Header, Outcome, QueueMessage, Undeliverable
+from shared.clock.rules.callbacks import DeliveryError, Header, QueueMessage, Undeliverable
 from shared.core.errors import Unavailable
 
 _FRAME = Struct(">BHI")
@@ -128,12 +128,12 @@ class ConfirmGroup:
 
     def __init__(self, messages: Sequence[QueueMessage]) -> None:
         self.messages = messages
-        self.outcomes: list[Outcome] = [_UNDECIDED] * len(messages)
+        self.outcomes: list[DeliveryError | None] = [_UNDECIDED] * len(messages)
         self.done = asyncio.get_running_loop().create_future()
         self.writing: asyncio.Task[None] | None = None
         self._left = len(messages)
 
-    def settle(self, index: int, outcome: Outcome) -> None:
+    def settle(self, index: int, outcome: DeliveryError | None) -> None:
         """Set a message's outcome; only the first one counts."""
         if self.outcomes[index] is not _UNDECIDED:
             return
@@ -142,7 +142,7 @@ class ConfirmGroup:
         if not self._left and not self.done.done():
             self.done.set_result(None)
 
-    def settle_rest(self, outcome: Outcome) -> None:
+    def settle_rest(self, outcome: DeliveryError | None) -> None:
         for index in range(len(self.outcomes)):
             self.settle(index, outcome)
 

@@ -11,7 +11,7 @@ from typing import Self
 
 from msgspec import Struct
 
-from shared.clock.rules.callbacks import Outcome, QueueMessage, Undeliverable
+from shared.clock.rules.callbacks import DeliveryError, QueueMessage, Undeliverable
 from shared.console.rules.processes import QueueState
 from shared.core.errors import Unavailable
 from shared.drivers.rabbitmq import Inbox, published_now, wait_of
@@ -40,7 +40,7 @@ class MemoryBroker:
         # Without this pause, a caller that publishes in a loop would keep all consumers from running.
         await asyncio.sleep(0)
 
-    async def deliver(self, messages: Sequence[QueueMessage]) -> list[Outcome]:
+    async def deliver(self, messages: Sequence[QueueMessage]) -> list[DeliveryError | None]:
         return [Undeliverable("this deployment has no RabbitMQ") for _ in messages]
 
     def subscribe(self, queue: str, *, name: str, prefetch: int) -> "MemorySubscription":

@@ -13,7 +13,7 @@ from typing import Self
 import structlog
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
-from shared.clock.rules.callbacks import Outcome, QueueMessage
+from shared.clock.rules.callbacks import DeliveryError, QueueMessage
 from shared.core.errors import Unavailable
 from shared.drivers.rabbitmq import PUBLISHED, Inbox, wait_of
 from shared.drivers.rabbitmq.confirms import ConfirmGroup, Entangled
@@ -137,7 +137,7 @@ class QueueDeliverer:
         self._timeout = timeout_seconds
         self._alone = asyncio.Lock()
 
-    async def deliver(self, messages: Sequence[QueueMessage]) -> list[Outcome]:
+    async def deliver(self, messages: Sequence[QueueMessage]) -> list[DeliveryError | None]:
         groups = _by_exchange(messages)
         reason = Unavailable("RabbitMQ: deliver: no answer")
         try:
@@ -145,7 +145,7 @@ class QueueDeliverer:
                 await asyncio.gather(*(self._send(link, exchange, group) for exchange, (group, _) in groups.items()))
         except Unavailable as error:
             reason = error
-        outcomes: list[Outcome] = [None] * len(messages)
+        outcomes: list[DeliveryError | None] = [None] * len(messages)
         for group, places in groups.values():
             group.settle_rest(reason)
             for place, outcome in zip(places, group.outcomes, strict=True):

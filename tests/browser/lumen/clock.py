@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.clock.rules.occurrences import DeadLetter, Outcome, OutcomeResult
+from shared.clock.rules.outcomes import DeadLetter, Outcome, OutcomeResult
 from shared.clock.rules.schedules import schedule_id
 from shared.store import Store
 from tests.browser.lumen.ids import next_id

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from shared.clock.rules.calendars import Calendar, Days, Shift, check_shift, plan, planned_after
 from shared.clock.rules.callbacks import HttpCallback
-from shared.clock.rules.instants import due_instants, find_planned, next_occurrence, occurrences, raw_of, replan
+from shared.clock.rules.following import next_occurrence, occurrences, raw_of, replan
+from shared.clock.rules.instants import due_instants, find_planned
 from shared.clock.rules.recurrence import Cron, Every, Recurrence
 from shared.clock.rules.schedules import Definition, Schedule
 from shared.core.errors import Invalid
@@ -28,6 +29,13 @@ def days(*dates: str, zone: str = "UTC") -> Days:
 
 def calendar(name: str, *dates: str, zone: str = "UTC") -> Calendar:
     return Calendar(id=name, namespace="ns", name=name, timezone=zone, dates=tuple(sorted(dates)), updated_at=FRIDAY)
+
+
+def a_schedule(definition: Definition, at: datetime) -> Schedule:
+    return Schedule(
+        id="ns/k", namespace="ns", key="k", generation="g", digest="", definition=definition, created_at=at,
+        accepted_at=at,
+    )  # fmt: skip
 
 
 def fires(recurrence: Recurrence, shift: Shift, excluded: Days, count: int, after: datetime = FRIDAY) -> list[str]:
@@ -73,6 +81,24 @@ def test_a_shift_keeps_the_time_of_day_when_the_clocks_change() -> None:
     assert shifted == ["10-25 08:00"]  # 09:00 in winter
 
 
+def test_a_shift_onto_a_day_of_25_hours_fires() -> None:
+    weekly = Cron("30 23 * * SAT", "Europe/Berlin")
+    excluded = days("2026-10-24", zone="Europe/Berlin")
+    after = datetime(2026, 10, 23, tzinfo=UTC)
+    assert fires(weekly, Shift.NEXT, excluded, 2, after) == ["10-25 22:30", "10-31 22:30"]
+    definition = Definition(callback=CALLBACK, recurrence=weekly, exclude=("holidays",), shift=Shift.NEXT)
+    made = occurrences(a_schedule(definition, after), excluded)
+    assert replan(definition, "k", made[0], excluded) == made[0]
+
+
+def test_an_instant_before_a_shifted_one_fires_first() -> None:
+    """The first day, which is excluded, has only the later of its two instants."""
+    starts_at = datetime(2026, 12, 19, 9, 30, tzinfo=UTC)
+    twice = Cron("0 9,10 * * *", starts_at=starts_at)
+    expected = ["12-20 09:00", "12-20 10:00", "12-21 09:00"]
+    assert fires(twice, Shift.NEXT, days("2026-12-19"), 3) == expected
+
+
 def test_a_date_is_that_of_the_calendars_zone() -> None:
     excluded = days("2026-12-25", zone="Pacific/Auckland")
     assert excluded.find(datetime(2026, 12, 24, 12, tzinfo=UTC)) == "holidays"
@@ -100,7 +126,9 @@ def test_an_interval_is_shifted_by_whole_days_alone() -> None:
         check_shift(Every(3_600, FRIDAY), Shift.NEXT)
 
 
-LINES = st.sampled_from(["0 9 * * *", "0 9,17 * * *", "30 8 * * 1", "0 0 * * 1-5", "0 12 1 * *", "0 9 * * 1,3"])
+LINES = st.sampled_from(
+    ["0 9 * * *", "0 9,17 * * *", "30 8 * * 1", "0 0 * * 1-5", "0 12 1 * *", "0 9 * * 1,3", "30 23 * * 6", "15 0 * * 0"]
+)
 ZONES = st.sampled_from(["UTC", "Europe/Paris", "Pacific/Auckland", "America/Los_Angeles"])
 DATES = st.sets(st.integers(0, 40).map(lambda n: str(date(2027, 3, 10) + timedelta(days=n))), min_size=1, max_size=12)
 
@@ -124,12 +152,8 @@ def test_a_series_fires_each_planned_instant_once(
     recurrence, excluded = Cron(line, own), days(*dates, zone=zone)
     definition = Definition(callback=CALLBACK, recurrence=recurrence, exclude=("holidays",), shift=shift)
     start, end = datetime(2027, 3, 1, tzinfo=UTC), datetime(2027, 5, 15, tzinfo=UTC)
-    schedule = Schedule(
-        id="ns/k", namespace="ns", key="k", generation="g", digest="", definition=definition, created_at=start,
-        accepted_at=start,
-    )  # fmt: skip
     found = list[datetime]()
-    [series] = occurrences(schedule, excluded)
+    [series] = occurrences(a_schedule(definition, start), excluded)
     while series.due <= end:
         found.append(series.due)
         assert not excluded.find(series.due)

@@ -17,7 +17,6 @@ from shared.clock.rules.occurrences import (
     occurrence_id,
     once,
     owner_group,
-    owner_text,
     read_owner,
     retry_entry,
     series,
@@ -158,7 +157,7 @@ owners = st.builds(Owner, st.sampled_from(["schedule", "job", "anything"]), st.t
 
 @given(owners)
 def test_owners_come_back(owner: Owner) -> None:
-    assert read_owner(owner_text(owner)) == owner
+    assert read_owner(f"{owner.kind}/{owner.id}") == owner
 
 
 @pytest.mark.parametrize(

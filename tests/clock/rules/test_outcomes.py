@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from shared.clock.rules.callbacks import CallTarget, QueueMessage
-from shared.clock.rules.occurrences import OccurrenceKind, OutcomeResult, once, outcome_id
+from shared.clock.rules.occurrences import OccurrenceKind, once
+from shared.clock.rules.outcomes import OutcomeResult, outcome_id
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 ONE = datetime(2030, 1, 1, 13, tzinfo=UTC)

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.clock.rules.recurrence import Cron, Every, Recurrence, check_cron, next_after, next_instants
+from shared.clock.rules.recurrence import Cron, Every, Recurrence, check_cron, next_after
 from shared.core.errors import Invalid
 from shared.core.instants import LATEST, format_instant, read_instant
+from tests.clock.made import next_instants
 from tests.clock.rules.cron_by_minutes import changes, firings, utc
 
 MILLISECOND = timedelta(milliseconds=1)

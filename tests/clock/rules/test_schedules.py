@@ -10,15 +10,15 @@ from msgspec.structs import replace
 
 from carillon.wire.clock import Retry
 from shared.clock.rules.callbacks import HttpCallback, RabbitCallback
-from shared.clock.rules.instants import (
-    due_instants,
-    find_planned,
-    last_due,
+from shared.clock.rules.following import (
+    Verdict,
+    allowed_lateness,
+    judge,
     next_occurrence,
     occurrences,
-    split_by_now,
-    spread,
+    verdict_of,
 )
+from shared.clock.rules.instants import due_instants, find_planned, last_due, spread
 from shared.clock.rules.occurrences import Occurrence, OccurrenceKind, once, series
 from shared.clock.rules.recurrence import Cron, Every
 from shared.clock.rules.schedules import (
@@ -33,7 +33,7 @@ from shared.clock.rules.schedules import (
     digest,
     schedule_id,
 )
-from shared.clock.rules.verdicts import Verdict, is_missed, judge, missed_until, verdict_of
+from shared.clock.schedules import skipped_of
 from shared.core.errors import Invalid
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -144,7 +144,8 @@ def test_the_misfire_rule_is_for_first_attempts_that_are_late() -> None:
     ],
 )
 def test_a_rule_lets_go_what_is_later_than_it_says(rule: Misfire, late: timedelta, gone: bool) -> None:
-    assert is_missed(rule, late, misfire_after=MINUTE) is gone
+    definition = replace(LIST, misfire=rule)
+    assert verdict(made(definition), due(made(definition)), late) is (Verdict.SKIP if gone else Verdict.FIRE)
 
 
 def test_what_stands_is_not_asked_how_late_it_is() -> None:
@@ -160,25 +161,28 @@ def test_what_stands_is_not_asked_how_late_it_is() -> None:
 def test_a_series_that_was_held_up_passes_over_what_its_rule_lets_go() -> None:
     late = series("schedule/ns/a", "g", NOON, accepted_at=NOON - HOUR)
     now = NOON + timedelta(days=100)
-    until = missed_until(SKIP, now, misfire_after=MINUTE)
-    moved = next_occurrence(HOURLY, "a", late, passed_over=until)
+    allowed = allowed_lateness(SKIP, MINUTE)
+    assert allowed is not None
+    moved = next_occurrence(HOURLY, "a", late, passed_over=now - allowed)
     assert moved is not None
     assert (moved.due, moved.runs, moved.accepted_at) == (now, 1, NOON - HOUR)
-    within = missed_until(Misfire(MisfireMode.WITHIN, 7200), now, misfire_after=MINUTE)
-    moved = next_occurrence(HOURLY, "a", late, passed_over=within)
+    within = allowed_lateness(Misfire(MisfireMode.WITHIN, 7200), MINUTE)
+    assert within is not None
+    moved = next_occurrence(HOURLY, "a", late, passed_over=now - within)
     assert moved is not None
     assert moved.due == now - HOUR
-    counted = next_occurrence(replace(HOURLY, max_occurrences=9), "a", late, passed_over=until)
+    counted = next_occurrence(replace(HOURLY, max_occurrences=9), "a", late, passed_over=now - allowed)
     assert counted is not None
     assert counted.due == NOON + HOUR
-    assert missed_until(FIRE, now, misfire_after=MINUTE) is None
+    assert allowed_lateness(FIRE, MINUTE) is None
 
 
 def test_a_list_is_divided_at_the_present() -> None:
-    assert split_by_now(LIST, NOON - SECOND) == (list(LIST.instants), [])
-    assert split_by_now(LIST, NOON) == ([NOON + HOUR, NOON + 2 * HOUR], [NOON])
-    assert split_by_now(LIST, NOON + 2 * HOUR) == ([], list(LIST.instants))
-    assert split_by_now(HOURLY, NOON) == ([], [])
+    for accepted_at, past in ((NOON - SECOND, 0), (NOON, 1), (NOON + 2 * HOUR, 3)):
+        schedule = made(accepted_at=accepted_at)
+        assert [each.due for each in occurrences(schedule)] == list(LIST.instants[past:])
+        assert skipped_of(schedule) == LIST.instants[:past]
+    assert skipped_of(made(HOURLY)) == ()
 
 
 def test_a_list_has_an_entry_for_each_instant_ahead() -> None:

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from shared.clock.rules.occurrences import HELD_BACK, SHARDS, Occurrence, OccurrenceKind, once, retry_entry, series
-from shared.clock.store_occurrences import Heads, Retry, Visible, fresh_token
+from shared.clock.store_occurrences import Heads, PutOff, Visible, fresh_token
 from shared.store import Store
 from tests.commands import count_commands
 
@@ -189,8 +189,8 @@ async def test_who_lost_the_token_changes_nothing(store: Store) -> None:
     late = with_lost_token(mine)
     next_one = replace(mine, due=NOON + HOUR, fires_at=NOON + HOUR, visible_at=NOON + HOUR, token="", runs=1)
     await store.occurrences.complete([late])
-    await store.occurrences.move([(late, next_one)])
-    await store.occurrences.retry([Retry(late, NOON, attempts=3)])
+    await store.occurrences.advance([(late, next_one)])
+    await store.occurrences.retry([PutOff(late, NOON, attempts=3)])
     assert not await store.occurrences.begin(late)
     await store.occurrences.acquit([late])
     await store.occurrences.hand_over([late], "t", leased_until=NOON)
@@ -203,14 +203,14 @@ async def test_who_lost_the_token_changes_nothing(store: Store) -> None:
 async def test_retry_makes_it_visible_at_its_moment(store: Store) -> None:
     await store.occurrences.retry([])
     one, two = await claimed(store, due_at(0), due_at(1))
-    retries = [Retry(one, NOON + 5 * SECOND, attempts=1), Retry(two, NOON + 9 * SECOND, attempts=0)]
+    retries = [PutOff(one, NOON + 5 * SECOND, attempts=1), PutOff(two, NOON + 9 * SECOND, attempts=0)]
     await store.occurrences.retry(retries)
     later = [NOON + 5 * SECOND, NOON + 9 * SECOND]
     assert await stored(store) == [
         replace(one, fires_at=later[0], visible_at=later[0], attempts=1, claims=0, token=""),
         replace(two, fires_at=later[1], visible_at=later[1], attempts=0, claims=0, token=""),
     ]
-    await store.occurrences.retry([Retry(one, NOON, attempts=7)])
+    await store.occurrences.retry([PutOff(one, NOON, attempts=7)])
     assert (await stored(store))[0].attempts == 1
 
 
@@ -229,10 +229,10 @@ async def test_calls_that_wait_for_their_next_try_are_counted_once_and_the_first
         return count, await store.occurrences.find_next_try("schedule/ns/series", "g", now=later)
 
     assert await told() == (0, None)
-    await store.occurrences.retry([Retry(moving, NOON, attempts=0), Retry(job, NOON, attempts=2)])
+    await store.occurrences.retry([PutOff(moving, NOON, attempts=0), PutOff(job, NOON, attempts=2)])
     assert await told() == (0, None)
     moments = ((one, 90), (other, 80), (by_hand, 70), (dead, 60))
-    retries = [Retry(each, NOON + at * SECOND, attempts=7) for each, at in moments]
+    retries = [PutOff(each, NOON + at * SECOND, attempts=7) for each, at in moments]
     await store.occurrences.retry(retries)
     assert await told() == (4, NOON + 60 * SECOND)
     assert await store.occurrences.find_next_try("schedule/ns/series", "h", now=later) == NOON + 70 * SECOND
@@ -246,11 +246,11 @@ async def test_calls_that_wait_for_their_next_try_are_counted_once_and_the_first
 
 
 async def test_move_takes_a_series_to_its_next_instant(store: Store) -> None:
-    await store.occurrences.move([])
+    await store.occurrences.advance([])
     [mine] = await claimed(store, a_series())
     then = NOON + HOUR
     next_one = replace(mine, due=then, fires_at=then, visible_at=then, token="", claims=0, attempts=0, runs=1)
-    await store.occurrences.move([(mine, next_one)])
+    await store.occurrences.advance([(mine, next_one)])
     assert await stored(store, mine.owner) == [next_one]
 
 
@@ -268,10 +268,11 @@ async def test_nobody_but_the_owner_ends_a_pause(store: Store) -> None:
     [mine] = await claimed(store, due_at(0))
     await store.occurrences.hold(mine.owner, mine.generation)
     held = replace(mine, visible_at=HELD_BACK)
-    await store.occurrences.retry([Retry(mine, NOON, attempts=1)])
     await store.occurrences.hand_over([mine], "t", leased_until=NOON)
     assert await store.occurrences.take(mine.id, mine.token, leased_until=NOON) is None
     assert await stored(store) == [held]
+    await store.occurrences.retry([PutOff(mine, NOON, attempts=1)])
+    assert await stored(store) == [replace(held, fires_at=NOON, attempts=1, token="", claims=0)]
 
 
 async def test_a_series_that_is_held_back_moves_and_stays_held_back(store: Store) -> None:
@@ -279,7 +280,7 @@ async def test_a_series_that_is_held_back_moves_and_stays_held_back(store: Store
     await store.occurrences.hold(mine.owner, mine.generation)
     then = NOON + HOUR
     next_one = replace(mine, due=then, fires_at=then, visible_at=then, token="", claims=0, runs=1)
-    await store.occurrences.move([(mine, next_one)])
+    await store.occurrences.advance([(mine, next_one)])
     assert await stored(store, mine.owner) == [replace(next_one, visible_at=HELD_BACK)]
     await store.occurrences.let_go(mine.owner, mine.generation)
     assert await stored(store, mine.owner) == [next_one]
@@ -356,8 +357,8 @@ async def test_attempts_of_a_suspect_that_begin_are_counted(store: Store) -> Non
 
 async def test_the_end_of_an_attempt_clears_a_suspect(store: Store) -> None:
     one, series_, acquitted = [await suspect(store, each) for each in (due_at(0), a_series(), due_at(1))]
-    await store.occurrences.retry([Retry(one, NOON, attempts=1)])
-    await store.occurrences.move([(series_, replace(series_, due=NOON + HOUR))])
+    await store.occurrences.retry([PutOff(one, NOON, attempts=1)])
+    await store.occurrences.advance([(series_, replace(series_, due=NOON + HOUR))])
     await store.occurrences.acquit([acquitted])
     left = {each.id: each for owner in {one.owner, series_.owner} for each in await stored(store, owner)}
     assert [(left[each.id].claims, left[each.id].begun) for each in (one, series_, acquitted)] == [(0, 0)] * 3
@@ -383,7 +384,7 @@ async def test_a_begin_of_somebody_else_is_not_taken_back(store: Store) -> None:
 
 async def test_what_was_not_attempted_stays_under_suspicion(store: Store) -> None:
     put_off, released = [await suspect(store, due_at(number)) for number in range(2)]
-    await store.occurrences.retry([Retry(put_off, NOON, attempts=0, made=False)])
+    await store.occurrences.retry([PutOff(put_off, NOON, attempts=0, attempt_ended=False)])
     await store.occurrences.release([released])
     assert [(each.claims, each.begun) for each in await stored(store)] == [(0, 2)] * 2
     assert all(each.is_suspect for each in await stored(store))

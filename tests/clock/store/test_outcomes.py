@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from shared.clock.rules.occurrences import DeadLetter, ErrorCount, Outcome, OutcomeResult, place_of
+from shared.clock.rules.outcomes import DeadLetter, ErrorCount, Outcome, OutcomeResult, place_of
 from shared.console.store_idempotency import FirstUse
 from shared.core.errors import Invalid
 from shared.core.ids import Idempotency

@@ -78,7 +78,7 @@ async def test_what_the_driver_inserts_once_more_is_taken_by_nobody_else(store: 
 async def keys(store: Store) -> list[str]:
     keys = ["a", "a-", "a.b", "a:b", "a~", "a~~", "aa", "ab", "b"]
     await store.schedules.add([made(key) for key in keys] + [made("aa", namespace="ns2")])
-    await store.schedules.move("ns/ab", to=PAUSED)
+    await store.schedules.set_state("ns/ab", to=PAUSED)
     return sorted(keys)
 
 
@@ -211,11 +211,11 @@ async def test_replacing_keeps_a_pause_and_begins_anew_after_the_end(
 async def test_a_state_moves_from_those_that_are_allowed(store: Store) -> None:
     await store.schedules.add([made("a")])
     for _ in range(2):
-        assert await store.schedules.move("ns/a", to=PAUSED) == replace(made("a"), state=PAUSED)
-    assert await store.schedules.move("ns/a", to=FINISHED) is None
+        assert await store.schedules.set_state("ns/a", to=PAUSED) == replace(made("a"), state=PAUSED)
+    assert await store.schedules.set_state("ns/a", to=FINISHED) is None
     assert await store.schedules.get("ns/a") == replace(made("a"), state=PAUSED)
-    assert await store.schedules.move("ns/a", to=ACTIVE) == made("a")
-    assert await store.schedules.move("ns/b", to=PAUSED) is None
+    assert await store.schedules.set_state("ns/a", to=ACTIVE) == made("a")
+    assert await store.schedules.set_state("ns/b", to=PAUSED) is None
 
 
 async def test_what_is_removed_is_told_once(store: Store) -> None:
@@ -228,7 +228,7 @@ async def test_what_is_removed_is_told_once(store: Store) -> None:
 async def test_those_with_an_end_are_swept_whatever_their_state(store: Store) -> None:
     ended = [replace(made(key), sweep_at=NOON + hours * HOUR) for key, hours in (("b", 1), ("a", 2), ("c", 3))]
     await store.schedules.add([*ended, made("endless", SERIES)])
-    await store.schedules.move("ns/a", to=PAUSED)
+    await store.schedules.set_state("ns/a", to=PAUSED)
     found = await store.schedules.to_sweep(before=NOON + 3 * HOUR, limit=10)
     assert found == {"ns/a": Ending(PAUSED, "g1"), "ns/b": Ending(ACTIVE, "g1")}
     assert len(await store.schedules.to_sweep(before=NOON + 3 * HOUR, limit=1)) == 1
@@ -248,7 +248,7 @@ async def test_only_active_ones_that_are_past_finish(store: Store) -> None:
     await store.schedules.add(past)
     replaced = replace(made("b", generation="g2"), sweep_at=NOON + HOUR)
     await store.schedules.replace(replaced, generation="g1")
-    await store.schedules.move("ns/c", to=PAUSED)
+    await store.schedules.set_state("ns/c", to=PAUSED)
     await store.schedules.finish([each.id for each in past], before=NOON + HOUR, at=NOON + HOUR)
     finished = replace(past[0], state=FINISHED, finished_at=NOON + HOUR, sweep_at=None)
     assert await store.schedules.get("ns/a") == finished

@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.structs import ConsumerRecord
 
-from shared.clock.rules.callbacks import Outcome, TopicMessage, Undeliverable
+from shared.clock.rules.callbacks import DeliveryError, TopicMessage, Undeliverable
 from shared.core.errors import Unavailable
 from shared.drivers.kafka.servers import KafkaServers
 from shared.drivers.kafka.stream import KafkaStream
@@ -71,7 +71,7 @@ def a_message(topic: str, number: int = 0, *, key: str | None = None, body: byte
     return TopicMessage(topic, key, b"%d" % number if body is None else body, {})
 
 
-def kinds(outcomes: Sequence[Outcome]) -> list[type]:
+def kinds(outcomes: Sequence[DeliveryError | None]) -> list[type]:
     return [type(outcome) for outcome in outcomes]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from shared.accounts.rules.callers import User
 from shared.clock.rules.callbacks import HttpCallback
-from shared.clock.rules.occurrences import DeadLetter, place_of
+from shared.clock.rules.outcomes import DeadLetter, place_of
 from shared.clock.rules.schedules import Definition, Schedule, schedule_id
 from shared.drivers.mongo.documents import PAGE_BYTES
 from shared.jobs.rules.templates import Template

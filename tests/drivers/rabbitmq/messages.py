@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
-from shared.clock.rules.callbacks import Header, Outcome, QueueMessage
+from shared.clock.rules.callbacks import DeliveryError, Header, QueueMessage
 
 QUEUE = "training.invitations"
 
@@ -16,7 +16,7 @@ def a_message(
     return QueueMessage(exchange, queue, b'{"n":%d}' % number, f"id-{number}", headers or {})
 
 
-def kinds(outcomes: Sequence[Outcome]) -> list[type]:
+def kinds(outcomes: Sequence[DeliveryError | None]) -> list[type]:
     return [type(outcome) for outcome in outcomes]
 
 

@@ -10,7 +10,7 @@ import pytest
 from aio_pika.abc import AbstractChannel
 from msgspec.structs import replace
 
-from shared.clock.rules.callbacks import Header, Outcome, QueueMessage, Undeliverable
+from shared.clock.rules.callbacks import DeliveryError, Header, QueueMessage, Undeliverable
 from shared.core.errors import Unavailable
 from shared.drivers.rabbitmq import links
 from shared.drivers.rabbitmq.broker import RabbitBroker
@@ -100,7 +100,7 @@ async def test_an_exchange_that_is_missing_harms_nobody_else(rabbit: RabbitBroke
 async def test_a_channel_that_is_closed_while_much_is_written_to_it(
     rabbit: RabbitBroker, user: AbstractChannel
 ) -> None:
-    async def small(start: int) -> list[Outcome]:
+    async def small(start: int) -> list[DeliveryError | None]:
         return await rabbit.deliver([a_message(number) for number in range(start, start + 200)])
 
     large = [replace(a_message(number, exchange="missing"), body=b"x" * 50_000) for number in range(200)]

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 
-from shared.clock.rules.callbacks import Outcome, TopicMessage, Undeliverable
+from shared.clock.rules.callbacks import DeliveryError, TopicMessage, Undeliverable
 from shared.core.documents import LogRange
 from shared.drivers.kafka import NO_TOPICS, LateRecords, TopicSpec, check_keys
 from shared.drivers.kafka.reading import Chunk, Positions
@@ -66,7 +66,7 @@ class EventLogStream:
         await self.publish(topic, values, keys=keys)
         return ()
 
-    async def deliver(self, messages: Sequence[TopicMessage]) -> list[Outcome]:
+    async def deliver(self, messages: Sequence[TopicMessage]) -> list[DeliveryError | None]:
         return [Undeliverable("users have no topics in the model") for _ in messages]
 
     async def find_ranges(self, topic: str) -> Mapping[str, LogRange]:

@@ -2,19 +2,41 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import count
 from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec import structs
 
+from shared.clock.rules.instants import with_anchor
 from shared.clock.rules.schedules import Definition, Schedule, ScheduleState, digest, schedule_id
 from shared.clock.schedules import Accepted, ScheduleFlow, Wanted
 from shared.core.errors import Conflict, Invalid, Unavailable
 from shared.store import Store
-from tests.models.clock.shapes import Act, Shape, acts, answers, keys, others, paces, schedulers, shapes, wakes
+from tests.models.clock.shapes import (
+    Act,
+    Shape,
+    acts,
+    anchor_changes,
+    answers,
+    around_anchors,
+    calendar_changes,
+    excluded_days,
+    keys,
+    moves,
+    ms_of,
+    offsets,
+    others,
+    paces,
+    schedulers,
+    series_of_days,
+    shapes,
+    wakes,
+    zones,
+)
 from tests.models.clock.target import Answer
 from tests.models.clock.verdict import verdict
 from tests.models.clock.walks import ALL, Fate, Walk
@@ -67,7 +89,7 @@ class ClockMachine(RuleBasedStateMachine):
         key = data.draw(st.sampled_from(self._there()))
         life = self.world.ledger.life(key)
         assert life is not None
-        due = data.draw(st.sampled_from(sorted({*life.promised, *life.asked}) or [self.world.time.reckon()]))
+        due = data.draw(st.sampled_from(sorted(set(life.dues.values())) or [self.world.time.reckon()]))
         self._ask("cancel", key, lambda flow: flow.cancel(schedule_id("ns", key), due), pace)
 
     @rule(key=keys, pace=paces)
@@ -95,6 +117,45 @@ class ClockMachine(RuleBasedStateMachine):
     def retry_letters(self, pace: Pace) -> None:
         if letters := self._run(self.world.letters()):
             self._ask("retry", letters[0].key, lambda flow: flow.retry(letters), pace)
+
+    @precondition(lambda self: self.world.anchored)
+    @rule(data=st.data(), ahead=moves, pace=paces)
+    def move(self, data: st.DataObject, ahead: int, pace: Pace) -> None:
+        anchor = self._at(ahead)
+
+        def moved(walk: Walk, before: Schedule | None, after: Schedule | None) -> bool:
+            return after is None or after.definition.anchor == anchor
+
+        key = data.draw(st.sampled_from(self.world.anchored))
+        self._judge_asked(key, lambda: self.world.move(key, anchor, pace), moved)
+
+    @precondition(lambda self: self.world.anchored)
+    @rule(data=st.data(), other=offsets, ahead=moves, pace=paces)
+    def change_offsets(self, data: st.DataObject, other: tuple[int, ...], ahead: int, pace: Pace) -> None:
+        """These offsets are dropped if they are there, and given if not. The anchor may move too."""
+        key = data.draw(st.sampled_from(self.world.anchored))
+        document = self.world.ledger.document(key)
+        assert document is not None
+        assert document.definition.anchor is not None
+        left = {*document.definition.offsets_ms} ^ {*ms_of(other)} or {*ms_of(other)}
+        changed = structs.replace(document.definition, offsets_ms=tuple(sorted(left)))
+        anchor = data.draw(st.sampled_from([document.definition.anchor, self._at(ahead)]))
+        self._put(key, with_anchor(changed, anchor), pace)
+
+    @rule(days=excluded_days, zone=zones, pace=paces)
+    def put_calendar(self, days: list[int], zone: str, pace: Pace) -> None:
+        today = self.world.time.reckon().date()
+        dates = [str(today + timedelta(days=each)) for each in days]
+        self._judge(self._run(self.world.put_calendar(dates, zone, pace)))
+
+    @rule(pace=paces)
+    def follow(self, pace: Pace) -> None:
+        self._judge(self._run(self.world.follow(pace)))
+
+    @precondition(lambda self: self.world.excluding)
+    @rule(hours=st.sampled_from([6, 24, 30]))
+    def days_pass(self, hours: int) -> None:
+        self.world.time.advance(hours * 3_600)
 
     @rule(pace=paces)
     def sweep(self, pace: Pace) -> None:
@@ -143,6 +204,13 @@ class ClockMachine(RuleBasedStateMachine):
     ) -> None:
         """While a scheduler stands between two steps of firing, others come and go."""
         self._meet(data, Act.FIRE, steps, others, answers, wakes)
+
+    @rule(data=st.data(), days=st.booleans(), steps=st.integers(0, 6), answers=answers, wakes=wakes)
+    def fires_what_moves(self, data: st.DataObject, days: bool, steps: int, answers: list[Answer], wakes: bool) -> None:
+        """An anchor moves, or a calendar changes, while a scheduler is between two steps of firing."""
+        self.put(KEYS[0], data.draw(series_of_days if days else around_anchors), AT_ONCE)
+        changes = data.draw(calendar_changes if days else anchor_changes)
+        self._meet(data, Act.FIRE, steps, changes, answers, wakes)
 
     @rule(data=st.data(), act=acts, steps=st.integers(0, 3), others=others, answers=answers, wakes=wakes)
     def asks_meanwhile(
@@ -217,6 +285,16 @@ class ClockMachine(RuleBasedStateMachine):
                 self.resume(key, pace)
             case Act.RETRY:
                 self.retry_letters(pace)
+            case Act.MOVE | Act.OFFSETS if key not in self.world.anchored:
+                self.put(key, data.draw(around_anchors), pace)
+            case Act.MOVE:
+                self.move(data, data.draw(moves), pace)
+            case Act.OFFSETS:
+                self.change_offsets(data, data.draw(offsets), data.draw(moves), pace)
+            case Act.CALENDAR:
+                self.put_calendar(data.draw(excluded_days), "UTC", pace)
+            case Act.FOLLOW:
+                self.follow(pace)
 
     async def _all_die(self) -> None:
         for walk in self.world.under_way:
@@ -242,13 +320,16 @@ class ClockMachine(RuleBasedStateMachine):
         pace: Pace,
         check: Check | None = None,
     ) -> None:
+        self._judge_asked(key, lambda: self.world.call(name, operation, pace), check)
+
+    def _judge_asked(self, key: str, ask: Callable[[], Coroutine[Any, Any, Walk]], check: Check | None) -> None:
         alone = all(walk.process != "api" for walk in self.world.under_way)
         before = self.world.ledger.document(key)
-        walk = self._run(self.world.call(name, operation, pace))
+        walk = self._run(ask())
         self._judge(walk)
         if alone and walk.smooth and check is not None:
             after = self.world.ledger.document(key)
-            assert check(walk, before, after), f"{name} answered {walk.result}, was {before}, is {after}"
+            assert check(walk, before, after), f"{walk.name} answered {walk.result}, was {before}, is {after}"
 
     def _judge(self, walk: Walk | None) -> None:
         if walk is None or walk.died:
@@ -259,6 +340,9 @@ class ClockMachine(RuleBasedStateMachine):
 
     def _run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return self._runner.run(coroutine)
+
+    def _at(self, ahead: int) -> datetime:
+        return self.world.time.reckon().replace(microsecond=0) + timedelta(seconds=ahead)
 
     def _new(self, key: str, shape: Shape) -> Definition:
         definition = shape.at(self.world.time.reckon(), f'"{next(self._payloads)}"')

@@ -5,9 +5,11 @@ from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
 
-from shared.clock.rules.callbacks import Outcome, QueueMessage, Undeliverable
+from shared.clock.rules.callbacks import DeliveryError, QueueMessage, Undeliverable
 from shared.core.errors import Unavailable
 from shared.core.instants import read_instant
+
+_Errors = list[DeliveryError | None]
 
 
 class Answer(Enum):
@@ -46,22 +48,22 @@ class Target:
     def __init__(
         self,
         answers: Sequence[Answer],
-        step: Callable[[str, Callable[[], Awaitable[list[Outcome]]]], Awaitable[list[Outcome]]],
+        step: Callable[[str, Callable[[], Awaitable[_Errors]]], Awaitable[_Errors]],
         hear: Callable[[Sent], None],
     ) -> None:
         self._answers = answers
         self._step = step
         self._hear = hear
 
-    async def deliver(self, messages: list[QueueMessage]) -> list[Outcome]:
+    async def deliver(self, messages: list[QueueMessage]) -> _Errors:
         """As `Broker.deliver`."""
 
-        async def action() -> list[Outcome]:
+        async def action() -> _Errors:
             return [self._one(message, self._answers[n % len(self._answers)]) for n, message in enumerate(messages)]
 
         return await self._step("target.deliver", action)
 
-    def _one(self, message: QueueMessage, answer: Answer) -> Outcome:
+    def _one(self, message: QueueMessage, answer: Answer) -> DeliveryError | None:
         told = {name: str(value) for name, value in message.headers.items()}
         due = read_instant(told["carillon-due"], field="carillon-due")
         attempt = int(told["carillon-attempt"])

@@ -13,7 +13,7 @@ from shared.core.errors import Unavailable
 from shared.store import Store
 
 ALL = 1_000_000
-_COLLECTIONS = ("schedules", "occurrences", "outcomes", "dead_letters", "outbox")
+_COLLECTIONS = ("schedules", "occurrences", "outcomes", "dead_letters", "outbox", "calendars")
 
 Before = Callable[[str, Any], Awaitable[None]]
 After = Callable[[str], Awaitable[None]]

@@ -11,8 +11,14 @@ from services.scheduler.deliver import Deliveries, InHand
 from services.scheduler.fire import Fire
 from services.scheduler.hold import Held, Hold
 from services.scheduler.sweep import Sweep
-from shared.clock.rules.occurrences import SHARDS, DeadLetter, Occurrence, OccurrenceKind, Outcome
-from shared.clock.rules.schedules import ScheduleState
+from shared.clock.anchors import AnchorFlow
+from shared.clock.calendars import CalendarFollowing
+from shared.clock.rules.calendars import Calendar
+from shared.clock.rules.following import raw_of
+from shared.clock.rules.instants import find_planned, offset_due
+from shared.clock.rules.occurrences import PARKED, SHARDS, Occurrence, OccurrenceKind
+from shared.clock.rules.outcomes import DeadLetter, Outcome
+from shared.clock.rules.schedules import Schedule, ScheduleState, schedule_id
 from shared.clock.schedules import ScheduleFlow
 from shared.clock.settlement import Settlement
 from shared.clock.store_occurrences import Visible, fresh_token
@@ -20,21 +26,22 @@ from shared.drivers.kafka import Stream
 from shared.drivers.rabbitmq import Broker
 from shared.store import Store
 from shared.time import DatabaseTime
-from tests.models.clock.ledger import Firing, Ledger
+from tests.models.clock.ledger import MARGIN, OWNER, Firing, Ledger
 from tests.models.clock.target import Answer, Sent, Target
 from tests.models.clock.walks import ALL, Fate, Walk, gated
 
 KEYS = ("a", "b")
+CALENDAR = "days"
 SCHEDULERS = (0, 1, 2)
 START = datetime(2030, 1, 1, 12, 0, 0, 337_000, tzinfo=UTC)
 TICK = timedelta(seconds=1)
 LEASE = timedelta(seconds=30)
 LOOKAHEAD = 2 * TICK
-MARGIN = timedelta(seconds=12)
 MISFIRE_AFTER = timedelta(seconds=60)
 IN_VAIN = 21  # claims that make a suspect
 _ROUNDS = 40
-_DECISIONS = frozenset(f"schedules.{verb}" for verb in ("add", "replace", "move", "remove", "finish"))
+_DECISIONS = frozenset(f"schedules.{verb}" for verb in ("add", "replace", "amend", "set_state", "remove", "finish"))
+_TAKES_FROM_HOLDERS = frozenset({"occurrences.let_go", "occurrences.remove"})
 
 Pace = tuple[int, Fate]
 AT_ONCE: Pace = (ALL, Fate.GOES_ON)
@@ -65,27 +72,43 @@ class World:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.time = SetTime()
-        self.ledger = Ledger(KEYS)
+        self._moments = [START]
+        self.ledger = Ledger(KEYS, self._moments.__getitem__)
         self.walks: list[Walk] = []
         self.holds = {scheduler: Hold(1_000) for scheduler in SCHEDULERS}
         self.suspects = {scheduler: Hold(1_000) for scheduler in SCHEDULERS}
-        self._places = 0
         self._shards = itertools.cycle(range(SHARDS))
 
     async def clear(self) -> None:
         """Forget what an earlier world left."""
-        for name in ("schedules", "occurrences", "outcomes", "dead_letters"):
+        for name in ("schedules", "occurrences", "outcomes", "dead_letters", "calendars"):
             await self.store._database[name].delete_many({})
 
     def count(self) -> int:
         """The next place in the order of all steps."""
-        self._places += 1
-        return self._places
+        self._moments.append(self.time.reckon())
+        return self._place
+
+    @property
+    def _place(self) -> int:
+        return len(self._moments) - 1
 
     @property
     def under_way(self) -> list[Walk]:
         """Walks that stand somewhere."""
         return [walk for walk in self.walks if not walk.over]
+
+    @property
+    def excluding(self) -> list[str]:
+        """The keys that exclude the days of the calendar."""
+        lives = [(key, self.ledger.life(key)) for key in KEYS]
+        return [key for key, life in lives if life is not None and life.definition.exclude]
+
+    @property
+    def anchored(self) -> list[str]:
+        """The keys that have an anchor and are not finished."""
+        documents = [(key, self.ledger.document(key)) for key in KEYS]
+        return [key for key, found in documents if found and found.definition.anchor and not found.is_finished]
 
     async def call(self, name: str, operation: Callable[[ScheduleFlow], Coroutine[Any, Any, Any]], pace: Pace) -> Walk:
         """A caller asks for something, and an API process does it."""
@@ -98,6 +121,40 @@ class World:
         sweep = Sweep(self._seen(walk), self.time, self._shards)
         return await self._started(walk, lambda _: sweep.run_once(), pace)
 
+    async def move(self, key: str, anchor: datetime, pace: Pace) -> Walk:
+        walk = Walk("move", "api", self.count)
+        anchors = AnchorFlow(self._seen(walk), self.time)
+        return await self._started(walk, lambda _: anchors.move(schedule_id("ns", key), anchor), pace)
+
+    async def put_calendar(self, dates: Sequence[str], timezone: str, pace: Pace) -> Walk:
+        walk = Walk("calendar", "api", self.count)
+        # No two changes are of one moment.
+        moment = self.time.reckon() + timedelta(milliseconds=self._place)
+        calendar = Calendar(
+            id=schedule_id("ns", CALENDAR),
+            namespace="ns",
+            name=CALENDAR,
+            timezone=timezone,
+            dates=tuple(sorted(dates)),
+            updated_at=moment,
+        )
+        store = self._seen(walk)
+        return await self._started(walk, lambda _: store.calendars.put(calendar), pace)
+
+    async def follow(self, pace: Pace) -> Walk:
+        """As the schedulers have occurrences follow anchors and calendars."""
+        walk = Walk("follow", "api", self.count)
+        store = self._seen(walk)
+
+        async def follow(_: Walk) -> None:
+            await AnchorFlow(store, self.time).align_all()
+            await CalendarFollowing(store, self.time, early=timedelta()).run_once()
+
+        followed = await self._started(walk, follow, pace)
+        if followed.smooth and not self.under_way:
+            self.ledger.broken += await self._astray()
+        return followed
+
     async def claim(self, scheduler: int, pace: Pace) -> Walk:
         """As the clock's tick."""
         walk = Walk("claim", f"scheduler {scheduler}", self.count)
@@ -109,6 +166,7 @@ class World:
         if not due:
             return None
         walk = Firing("fire", f"scheduler {scheduler}", self.count)
+        walk.fires = due
         firing = self._firing(walk, answers, due)
         return await self._started(walk, lambda _: firing.fire(due, trusted_until=math.inf), pace)
 
@@ -134,8 +192,7 @@ class World:
         await walk.go(*pace)
 
     async def pending(self) -> list[Occurrence]:
-        found = [await self.store.occurrences.find_upcoming(f"schedule/ns/{key}", 1_000) for key in KEYS]
-        return [each for some in found for each in some]
+        return [each for each in await self._occurrences() if each.visible_at != PARKED]
 
     async def letters(self) -> list[DeadLetter]:
         return await self.store.dead_letters.page("ns", limit=1_000)
@@ -151,14 +208,50 @@ class World:
             if document is not None and document.state is ScheduleState.PAUSED:
                 await self.call("resume", partial(_resumed, document.id), AT_ONCE)
         for turn in range(_ROUNDS):
-            self.time.advance(120 * (1 + turn))
+            self.time.advance(max(120 * (1 + turn), await self._wait_seconds()))
             for _ in range(1 if turn else SHARDS):
                 await self.sweep(AT_ONCE)
+            await self.follow(AT_ONCE)
             await self.claim(0, AT_ONCE)
             while await self.fire(0, [Answer.CONFIRMED], AT_ONCE):
                 pass
             if not await self.pending() and all(self._finished(key) for key in KEYS):
                 return
+
+    async def _occurrences(self) -> list[Occurrence]:
+        found = [await self.store.occurrences.find_upcoming(f"{OWNER}{key}", 1_000) for key in KEYS]
+        return [each for some in found for each in some]
+
+    async def _wait_seconds(self) -> int:
+        """Until the first occurrence fires, at a whole second."""
+        moments = [each.fires_at for each in await self.pending()]
+        return math.ceil((min(moments) - self.time.reckon()).total_seconds()) if moments else 0
+
+    async def _astray(self) -> list[str]:
+        """The occurrences that are not where anchors and calendars put them, though no process holds them."""
+        documents = [(each, self.ledger.document(each.owner.removeprefix(OWNER))) for each in await self._occurrences()]
+        return [
+            f"{schedule.key} at {each.due:%d %H:%M:%S.%f} has not followed: {each}"
+            for each, schedule in documents
+            if schedule is not None and schedule.generation == each.generation and not each.token
+            if self._is_astray(each, schedule)
+        ]
+
+    def _is_astray(self, occurrence: Occurrence, schedule: Schedule) -> bool:
+        definition, key, due = schedule.definition, schedule.key, occurrence.due
+        now = self.time.reckon()
+        if occurrence.kind is OccurrenceKind.OFFSET:
+            # One that is claimed soon follows then.
+            is_soon = occurrence.visible_at <= now + LOOKAHEAD
+            return not is_soon and offset_due(definition, key, occurrence.offset_ms) not in {None, due}
+        if occurrence.kind is not OccurrenceKind.SERIES or not definition.exclude or due <= now:
+            return False
+        # Earlier instants were shifted, and have fired on other days.
+        since = raw_of(definition, key, occurrence) - timedelta(milliseconds=1) if definition.shift else None
+        planned = find_planned(definition, key, now, self.ledger.days(), raw_after=since)
+        assert planned is not None
+        assert planned.at is not None
+        return due > planned.at
 
     def _finished(self, key: str) -> bool:
         document = self.ledger.document(key)
@@ -227,14 +320,18 @@ class World:
             elif isinstance(walk, Firing):
                 await self._before_settling(walk, fires, step, first)
             elif step == "occurrences.add":
-                self.ledger.asks(self._places, [each for each in first if each.kind is OccurrenceKind.ASKED])
-            elif step == "occurrences.remove":
-                self.ledger.takes_back(walk, first)
+                self.ledger.asks(self._place, [each for each in first if each.kind is OccurrenceKind.ASKED])
+            elif step == "occurrences.remove" and walk.at("schedules.amend") is None:
+                self.ledger.takes_back(self._place, walk, first)
+            elif step == "calendars.put":
+                self.ledger.see_calendar(self._place, first)
 
         async def after(step: str) -> None:
             if step in _DECISIONS:
                 found = [await self.store.schedules.get(f"ns/{key}") for key in KEYS]
-                self.ledger.see(self._places, {each.key: each for each in found if each is not None})
+                self.ledger.see(self._place, {each.key: each for each in found if each is not None})
+            elif step in _TAKES_FROM_HOLDERS:
+                self.ledger.takes_from_holders(self._place)
 
         return gated(self.store, walk, before, after)
 

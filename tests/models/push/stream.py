@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 
-from shared.clock.rules.callbacks import Outcome, TopicMessage, Undeliverable
+from shared.clock.rules.callbacks import DeliveryError, TopicMessage, Undeliverable
 from shared.core.documents import LogRange
 from shared.core.errors import LaneLost, Unavailable
 from shared.drivers.kafka import NO_TOPICS, Aborted, LateRecords, TopicSpec, check_keys
@@ -71,7 +71,7 @@ class ModelStream:
         await self.publish(topic, values, keys=keys)
         return ()
 
-    async def deliver(self, messages: Sequence[TopicMessage]) -> list[Outcome]:
+    async def deliver(self, messages: Sequence[TopicMessage]) -> list[DeliveryError | None]:
         return [Undeliverable("users have no topics in the model") for _ in messages]
 
     @asynccontextmanager

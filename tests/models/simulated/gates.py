@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, Self, TypeVar, cast
 
-from shared.clock.rules.callbacks import Outcome, QueueMessage
+from shared.clock.rules.callbacks import DeliveryError, QueueMessage
 from shared.console.rules.processes import QueueState
 from shared.drivers.rabbitmq import Broker, Delivery
 from shared.drivers.rabbitmq.memory import MemoryBroker, MemoryDelivery
@@ -80,7 +80,7 @@ class GatedBroker:
     async def verify(self, queues: tuple[str, ...]) -> None:
         await self._broker.verify(queues)
 
-    async def deliver(self, messages: Sequence[QueueMessage]) -> list[Outcome]:
+    async def deliver(self, messages: Sequence[QueueMessage]) -> list[DeliveryError | None]:
         return await self._broker.deliver(messages)
 
     async def list_queues(self) -> list[QueueState]:

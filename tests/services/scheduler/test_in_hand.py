@@ -67,10 +67,10 @@ async def test_what_waits_for_its_turn_comes_as_fast_as_calls_end(store: Store, 
 @pytest.mark.parametrize("now", [0.1, 123.456, 987_654.321])
 def test_a_pause_is_within_its_bounds_at_any_time(now: float) -> None:
     calls = _Calls(rate=10)
-    assert calls.pause(now) == 2.0
+    assert calls.take_turn(now) == 2.0
     calls.last_turn = now + 1_000
-    assert calls.pause(now) == 60.0
-    assert calls.pause(now) == 60.0
+    assert calls.take_turn(now) == 60.0
+    assert calls.take_turn(now) == 60.0
 
 
 async def test_namespaces_that_have_nothing_in_hand_are_forgotten(store: Store) -> None:

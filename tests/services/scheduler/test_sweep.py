@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.scheduler.sweep import Sweep
-from shared.clock.rules.instants import occurrences
+from shared.clock.rules.following import occurrences
 from shared.clock.rules.occurrences import HELD_BACK, SHARDS, once
 from shared.clock.rules.schedules import ScheduleState
 from shared.clock.schedules import ScheduleFlow
@@ -27,7 +27,7 @@ async def test_what_was_left_held_back_is_let_go(store: Store, flow: ScheduleFlo
     for key in ("a", "b"):
         await accepted(flow, wanted(key, OTHER))
         await flow.pause(f"ns/{key}")
-    await store.schedules.move("ns/a", to=ScheduleState.ACTIVE)
+    await store.schedules.set_state("ns/a", to=ScheduleState.ACTIVE)
     for _ in range(SHARDS):
         await sweep.run_once()
     assert [each.visible_at for each in await pending(store, "a")] == list(OTHER.instants)

@@ -234,6 +234,7 @@ _KEY = Field("key", "Key", like="order.17.reminder", says="Letters, digits and -
 _EDITED = (_WHEN, _CALLBACK, _MORE)
 _NEW_ONE = (replace(_WHEN, parts=(_KEY, *_WHEN.parts)), _CALLBACK, _MORE)
 _BLANK = {"when": "cron", "timezone": "UTC", "callback.type": "http", "callback.data.method": "POST", "misfire": "fire"}
+_NO_PREVIEW: Values = {"preview": None, "left_out": []}
 
 
 class DefinitionPages(PageSet):
@@ -245,15 +246,8 @@ class DefinitionPages(PageSet):
     @PageRoute(_NEW, template="clock/definition.html")
     async def show_new(self, visit: Visit) -> Values:
         form = visit.form or _BLANK
-        return {
-            "title": "New schedule",
-            "sheets": _NEW_ONE,
-            "form": form,
-            "path": _NEW,
-            "is_new": True,
-            "preview": None,
-            "left_out": [],
-        }
+        values = {"title": "New schedule", "sheets": _NEW_ONE, "form": form, "path": _NEW, "is_new": True}
+        return values | _NO_PREVIEW
 
     @FormRoute(_NEW, page="show_new")
     async def create_schedule(self, visit: Visit) -> Moved:
@@ -266,12 +260,12 @@ class DefinitionPages(PageSet):
 
     @PageRoute(_EDIT, template="clock/definition.html")
     async def show_edit(self, visit: Visit) -> Values:
-        """The form with what a schedule says. Only its owner changes it: the API knows no other way."""
+        """The form, filled with the schedule. The API lets only its owner change it."""
         key = visit.path("key")
         schedule = await visit.read("/schedules/{}", key)
         form, path = visit.form or fill_form(_EDITED, schedule), address("/schedules/{}", key) + "/edit"
         values = {"title": key, "sheets": _EDITED, "form": form, "path": path, "is_new": False}
-        return values | {"preview": None, "left_out": []}
+        return values | _NO_PREVIEW
 
     @FormRoute(_EDIT, page="show_edit")
     async def save_schedule(self, visit: Visit) -> Moved:

@@ -45,11 +45,9 @@ def tell_callback(callback: Mapping[str, Any]) -> str:
 
 
 def tell_overlap(schedule: Mapping[str, Any]) -> str:
-    return _OVERLAP.get(schedule["callback"]["data"].get("overlap", "skip" if _starts_jobs(schedule) else ""), "")
-
-
-def _starts_jobs(schedule: Mapping[str, Any]) -> bool:
-    return bool(schedule["callback"]["type"] == "job")
+    callback = schedule["callback"]
+    default = "skip" if callback["type"] == "job" else ""
+    return _OVERLAP.get(callback["data"].get("overlap", default), "")
 
 
 def tell_misfire(misfire: str | Mapping[str, Any]) -> str:

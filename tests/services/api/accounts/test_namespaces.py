@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from shared.accounts.rules.apps import fold_email
-from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.outcomes import DeadLetter
 from shared.clock.rules.schedules import schedule_id
 from shared.runtime.settings import ApiSettings
 from tests.services.api.client import ADMIN, Client

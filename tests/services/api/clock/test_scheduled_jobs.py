@@ -43,6 +43,10 @@ class Due:
         self._callbacks = workers.worker_callbacks(Rooms(Servers(**vars(house.servers))))
         self._time = DatabaseTime(house.store)
 
+    @property
+    def starts(self) -> start.JobStarts:
+        return self._callbacks.starts
+
     async def occurrences(self, most: int = 30) -> list[Occurrence]:
         return await self._house.store.occurrences.find_upcoming(self._owner, most)
 
@@ -70,6 +74,21 @@ async def jobs_of(house: House, app_id: str) -> list[dict[str, Any]]:
 async def outcomes_of(caller: Client, key: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = (await caller.get(f"/schedules/{key}")).json["outcomes"]
     return found
+
+
+async def test_an_occurrence_that_waits_for_other_starts_is_not_refused(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id = await house.app_with_template()
+    caller = await house.service(app_id)
+    monkeypatch.setattr(start, "_AT_ONCE", 0)
+    found = await due(house, caller, app_id, "weekly-busy")
+    found.starts._seconds = 0.1
+    first = (await found.occurrences())[0]
+    await found.attempt(first)
+    [again] = [each for each in await found.occurrences() if each.id == first.id]
+    assert (again.attempts, again.token) == (0, "")
+    assert await outcomes_of(caller, "weekly-busy") == []
 
 
 async def test_an_occurrence_starts_one_job_however_often_it_is_attempted(house: House) -> None:

@@ -12,7 +12,8 @@ from pymongo.errors import BulkWriteError
 
 from services.api.http.bodies import ITEM_BYTES
 from shared.clock.rules.callbacks import HttpCallback, RabbitCallback
-from shared.clock.rules.occurrences import HELD_BACK, DeadLetter, Occurrence, OccurrenceKind, Outcome, OutcomeResult
+from shared.clock.rules.occurrences import HELD_BACK, Occurrence, OccurrenceKind
+from shared.clock.rules.outcomes import DeadLetter, Outcome, OutcomeResult
 from shared.clock.rules.schedules import Schedule, ScheduleState, schedule_id
 from shared.console.store_idempotency import FirstUse
 from shared.core.instants import format_instant, read_instant

@@ -8,7 +8,7 @@ import pytest
 from services.api.console.letter_retries import RETRIED_AT_ONCE
 from services.wiring.rooms import Rooms
 from services.worker.console.bulk import BulkRunner
-from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.outcomes import DeadLetter
 from shared.clock.rules.schedules import schedule_id
 from shared.console.rules.bulk_actions import OPEN_AT_ONCE, RunBulkAction
 from tests.services.api.client import Client

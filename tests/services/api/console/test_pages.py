@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from services.api.console.pages import overview
 from services.api.http.pages.pictures import Piece
 from shared.audience.rules.audiences import KeyRange, PushTable
-from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.outcomes import DeadLetter
 from shared.console.rules.audit import ActedOn, Actor, AuditRecord
 from shared.core.instants import EPOCH, ns
 from shared.jobs.rules.batches import Batch, BatchStatus, Receipt

@@ -8,7 +8,7 @@ from litestar.testing import RequestFactory
 
 from services.api.http.paging import read_page
 from shared.bus.rules.deliveries import BusLetterPlace
-from shared.clock.rules.occurrences import LetterPlace
+from shared.clock.rules.outcomes import LetterPlace
 from shared.core.errors import Invalid
 
 

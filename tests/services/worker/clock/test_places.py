@@ -6,7 +6,8 @@ from typing import cast
 
 import pytest
 
-from services.worker.clock.call import FairCalls, NoRoom, Places, WorkerCallbacks
+from services.worker.clock.call import WorkerCallbacks
+from services.worker.clock.places import FairCalls, NoRoom, Places
 from shared.clock.rules.callbacks import CallTarget
 from shared.core.errors import Unavailable
 from shared.core.tasks import Task

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.outcomes import DeadLetter
 from shared.clock.rules.schedules import schedule_id
 from tests.services.api.clock.pages.seen import Seen, fill, look, person
 from tests.services.api.conftest import House

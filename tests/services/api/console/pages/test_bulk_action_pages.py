@@ -10,7 +10,7 @@ from services.api.console.pages import bulk_actions
 from services.api.console.pages.bulk_actions import tell_filter
 from services.wiring.rooms import Rooms
 from services.worker.console.bulk import BulkRunner
-from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.outcomes import DeadLetter
 from shared.clock.rules.schedules import schedule_id
 from shared.console.rules.bulk_actions import RunBulkAction
 from tests.services.api.clock.pages.seen import Seen, fill, look, person

@@ -16,7 +16,7 @@ from shared.bus.rules.deliveries import BusDeadLetter, DeathReason, DeliveryStat
 from shared.bus.rules.subscriptions import EventSubscription
 from shared.bus.store_cuts import DELIVERIES, delivery_codec
 from shared.bus.store_deliveries import LETTERS, letter_codec
-from shared.clock.rules.occurrences import DeadLetter
+from shared.clock.rules.outcomes import DeadLetter
 from shared.clock.rules.schedules import schedule_id
 from shared.jobs.rules.jobs import BATCH_QUEUE
 from shared.store import Store

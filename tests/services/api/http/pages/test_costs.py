@@ -84,7 +84,7 @@ SORTED_OR_COUNTED = {
     ("jobs", "failure", "place", "status"): "what was stopped within a day",
     ("messages", "app_id", "to"): "what one recipient was sent",
     ("occurrences", "fires_at", "of.waiting", "owner"): "the bus's, counted for all viewers together",
-    ("occurrences", "generation", "kind", "owner"): "what one schedule has ahead",
+    ("occurrences", "generation", "kind", "owner", "visible_at"): "what one schedule has ahead",
     ("sessions", "is_link", "namespace"): "one person's",
 }
 """Queries for which an index reads more than they need, or in another order, and why that is little."""

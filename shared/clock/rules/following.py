@@ -1,0 +1,153 @@
+"""A stored occurrence against its schedule as it is now: its place, and the verdict when it is due."""
+
+from datetime import datetime, timedelta
+from enum import Enum
+
+import msgspec
+
+from shared.clock.rules.calendars import Days, Planned
+from shared.clock.rules.instants import find_planned, offset_due, spread
+from shared.clock.rules.occurrences import PARKED, Occurrence, OccurrenceKind, at_offset, lateness, once, series
+from shared.clock.rules.schedules import COMMITTED_WITHIN, Definition, Misfire, MisfireMode, Schedule, ScheduleState
+from shared.core.instants import MILLISECOND
+
+
+def occurrences(schedule: Schedule, days: Days | None = None) -> list[Occurrence]:
+    """The occurrences to insert for the schedule: one for each instant after its acceptance, or the series. Around an
+    anchor, past ones are parked. `days` as in `find_planned`."""
+    definition, accepted_at = schedule.definition, schedule.accepted_at
+    if definition.recurrence is not None:
+        first = find_planned(definition, schedule.key, accepted_at, days)
+        if first is None:
+            return []
+        made = series(schedule.owner, schedule.generation, first.raw, accepted_at=accepted_at, size=schedule.size)
+        return [at_planned(made, definition, schedule.key, first)]
+    delay = spread(definition, schedule.key)
+    owner, generation, size = schedule.owner, schedule.generation, schedule.size
+    if definition.anchor is not None:
+        return [
+            at_offset(owner, generation, offset, due + delay, accepted_at=accepted_at, size=size)
+            for offset, due in zip(definition.offsets_ms, definition.instants, strict=True)
+        ]
+    ahead = [due + delay for due in definition.instants if due > accepted_at]
+    return [once(owner, generation, due, accepted_at=accepted_at, size=size) for due in ahead]
+
+
+def at_anchor(occurrence: Occurrence, schedule: Schedule) -> Occurrence:
+    """The occurrence of an offset where its schedule puts it now. A parked one whose instant was past when the schedule
+    got this content stays parked."""
+    due = offset_due(schedule.definition, schedule.key, occurrence.offset_ms)
+    if due is None:
+        return msgspec.structs.replace(occurrence, visible_at=PARKED)
+    stays = occurrence.visible_at == PARKED and due <= schedule.accepted_at
+    if due == occurrence.due and (stays or occurrence.visible_at != PARKED):
+        return occurrence
+    return msgspec.structs.replace(occurrence, due=due, fires_at=due, visible_at=PARKED if stays else due)
+
+
+def next_occurrence(
+    definition: Definition,
+    key: str,
+    occurrence: Occurrence,
+    *,
+    passed_over: datetime | None = None,
+    days: Days | None = None,
+) -> Occurrence | None:
+    """A series' document at its next instant; `None` if the series has ended.
+
+    The series jumps over instants up to `passed_over`. With `max_occurrences` it goes one by one, because each skipped
+    instant counts.
+    """
+    runs = occurrence.runs + 1
+    if definition.max_occurrences is not None and runs >= definition.max_occurrences:
+        return None
+    after = occurrence.due
+    if passed_over is not None and definition.max_occurrences is None:
+        after = max(after, passed_over)
+    found = find_planned(definition, key, after, days, raw_after=raw_of(definition, key, occurrence))
+    if found is None:
+        return None
+    moved = at_planned(occurrence, definition, key, found)
+    return msgspec.structs.replace(moved, token="", attempts=0, claims=0, begun=0, runs=runs)
+
+
+def raw_of(definition: Definition, key: str, occurrence: Occurrence) -> datetime:
+    """The raw instant of a series' document."""
+    return occurrence.due - spread(definition, key) + timedelta(milliseconds=occurrence.offset_ms)
+
+
+def replan(definition: Definition, key: str, occurrence: Occurrence, days: Days | None) -> Occurrence | None:
+    """The document at the instant that its raw instant has under today's calendars; otherwise at the next one. `None`
+    if there is none."""
+    raw = raw_of(definition, key, occurrence)
+    found = find_planned(definition, key, occurrence.due - MILLISECOND, days, raw_after=raw - MILLISECOND)
+    return None if found is None else at_planned(occurrence, definition, key, found)
+
+
+def at_planned(occurrence: Occurrence, definition: Definition, key: str, planned: Planned) -> Occurrence:
+    """A series' document at this instant."""
+    assert planned.at is not None
+    due = planned.at + spread(definition, key)
+    offset_ms = (planned.raw - planned.at) // MILLISECOND
+    return msgspec.structs.replace(occurrence, due=due, fires_at=due, visible_at=due, offset_ms=offset_ms)
+
+
+class Verdict(Enum):
+    FIRE = "fire"
+    SKIP = "skip"  # found too late, by its owner's rule
+    HOLD = "hold"  # its schedule is paused
+    FOLLOW = "follow"  # its schedule's anchor or calendars were changed
+    WAIT = "wait"  # its schedule is missing, and may still be stored
+    VOID = "void"  # its schedule is deleted or replaced
+
+
+def place_now(schedule: Schedule, occurrence: Occurrence, days: Days | None) -> Occurrence | None:
+    """The occurrence where its anchor or its calendars put it now; `None` if its series has no instant left."""
+    if occurrence.kind is OccurrenceKind.OFFSET:
+        return at_anchor(occurrence, schedule)
+    if occurrence.kind is OccurrenceKind.SERIES and days is not None:
+        return replan(schedule.definition, schedule.key, occurrence, days)
+    return occurrence
+
+
+def verdict_of(schedule: Schedule | None, occurrence: Occurrence, now: datetime, days: Days | None = None) -> Verdict:
+    """Decide about a due occurrence at any lateness. `days` are those that the schedule excludes, if any."""
+    if schedule is None or schedule.generation != occurrence.generation:
+        return Verdict.WAIT if now < occurrence.accepted_at + COMMITTED_WITHIN else Verdict.VOID
+    placed = place_now(schedule, occurrence, days)
+    if placed is None or placed.due != occurrence.due or placed.visible_at == PARKED:
+        return Verdict.FOLLOW
+    if schedule.state is ScheduleState.PAUSED and occurrence.kind is not OccurrenceKind.ASKED:
+        return Verdict.HOLD
+    return Verdict.FIRE
+
+
+def judge(
+    schedule: Schedule | None,
+    occurrence: Occurrence,
+    now: datetime,
+    *,
+    tick: timedelta,
+    misfire_after: timedelta,
+    days: Days | None = None,
+) -> Verdict:
+    """Decide as `verdict_of` does, and by the misfire rule. Later than `misfire_after` is "found late"."""
+    verdict = verdict_of(schedule, occurrence, now, days)
+    if schedule is None or verdict is not Verdict.FIRE or occurrence.kind is OccurrenceKind.ASKED:
+        return verdict
+    allowed = allowed_lateness(schedule.definition.misfire, misfire_after)
+    if allowed is None or occurrence.attempts:
+        return Verdict.FIRE
+    late = lateness(occurrence.due, occurrence.accepted_at, now, tick)
+    return Verdict.SKIP if late > allowed else Verdict.FIRE
+
+
+def allowed_lateness(rule: Misfire, misfire_after: timedelta) -> timedelta | None:
+    """The lateness up to which a first attempt fires; `None` if it fires at any."""
+    match rule.mode:
+        case MisfireMode.FIRE:
+            return None
+        case MisfireMode.SKIP:
+            return misfire_after
+        case MisfireMode.WITHIN:
+            return timedelta(seconds=rule.within_seconds)
