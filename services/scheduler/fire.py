@@ -103,7 +103,7 @@ class Fire:
         for occurrence, schedule in due:
             excluded = None if schedule is None else days.get(schedule.id)
             verdict = judge(schedule, occurrence, now, tick=self.tick, misfire_after=self.misfire_after, days=excluded)
-            if schedule is None or verdict in {Verdict.WAIT, Verdict.VOID}:
+            if schedule is None or verdict is Verdict.WAIT or verdict is Verdict.VOID:
                 without[verdict].append(occurrence)
             else:
                 judged[verdict].append((occurrence, schedule))

@@ -155,7 +155,7 @@ class FairHold:
         return all_
 
     def _due_names(self, now: datetime, most: int) -> list[str]:
-        """Take the names of groups with something due out of `_firsts`, the most overdue group first."""
+        """Take the names of groups with something due out of `_firsts`, the most overdue first."""
         names: dict[str, None] = {}
         while len(names) < most and (first := self.next_due) is not None and first <= now:
             names[heapq.heappop(self._firsts)[2]] = None

@@ -9,9 +9,10 @@ import json
 import sys
 import tempfile
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
 from time import perf_counter
 
-from tests.bench import accept, bus, claim, csv_file, fire, lateness, messages, send
+from tests.bench import accept, bus, claim, csv_file, fairness, fire, lateness, messages, send
 from tests.bench.arrivals import queue_of
 from tests.bench.audience import fill
 from tests.bench.jobs import check_sums, closed
@@ -80,6 +81,24 @@ async def run_accept(place: Place, size: int) -> Figures:
     return {"CPU seconds": used, "rate": run.rate}
 
 
+async def run_bulk(place: Place, size: int) -> Figures:
+    """Items of one timestamp in two requests at once, one to each of two API processes."""
+    async with accept._scene(place) as scene:
+        run = await scene.bulk(size, 1, accept._JSON, 2)
+    used = sum(seconds for name, seconds in run.cpu_seconds.items() if name.startswith("api"))
+    return {"CPU seconds": used, "rate": 2 * size / run.load.seconds}
+
+
+async def run_fairness(place: Place, size: int) -> Figures:
+    """One call a second of a caller beside so many of another one whose target is silent."""
+    before = getrusage(RUSAGE_CHILDREN)
+    async with clock_house(place) as house:
+        late = sorted(await fairness._beside_silence(house, size))
+    after = getrusage(RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"CPU seconds": used, "median lateness (s)": late[len(late) // 2], "longest (s)": late[-1]}
+
+
 async def run_claim(place: Place, size: int) -> Figures:
     """A backlog that is claimed, read and completed, by one clock that fires nothing."""
     async with clock_house(place) as house:
@@ -111,6 +130,8 @@ def main() -> None:
         "fire": run_fire,
         "claim": run_claim,
         "accept": run_accept,
+        "bulk": run_bulk,
+        "fairness": run_fairness,
         "lateness": run_lateness,
     }
     with servers(keep=True) as endpoints:

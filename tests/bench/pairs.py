@@ -26,7 +26,8 @@ _RUN = Path(__file__).with_name("one_run.py")
 _RESULTS = Path(__file__).with_name("RESULTS.md")
 _SIZES = {
     "send": 500_000, "messages": 15_000, "bus": 40_000, "csv": 300_000,
-    "fire": 10_000, "claim": 50_000, "accept": 8_000, "lateness": 3_000,
+    "fire": 10_000, "claim": 50_000, "accept": 8_000, "bulk": 2_000, "lateness": 3_000,
+    "fairness": 3_000,
 }  # fmt: skip
 _MOST = 1.03
 _CONFIDENCE = 0.95

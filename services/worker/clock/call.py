@@ -45,7 +45,7 @@ class WorkerCallbacks:
     _one_suspect: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
 
     async def run(self, task: CallTarget) -> None:
-        leased_until = await self.time.now() + (self.call_timeout + _SETTLING)
+        leased_until = await self.time.now() + self.call_timeout + _SETTLING
         occurrence = await self.store.occurrences.take(task.occurrence_id, task.token, leased_until=leased_until)
         if occurrence is None:
             return

@@ -74,10 +74,6 @@ ByWorker = HttpCallback | JobCallback
 """Callbacks that schedulers hand over to workers."""
 
 
-def _refuse_url(url: str, *, field: str) -> None:
-    raise Invalid("this deployment calls no URLs", field=field, value=url)
-
-
 class Targets(Struct, frozen=True, kw_only=True):
     """The permitted targets of callbacks. `queues` and `streams`: whether the deployment has such servers. `check_url`
     raises `Invalid`, with the name of the field, for a URL that must not be called."""
@@ -86,7 +82,7 @@ class Targets(Struct, frozen=True, kw_only=True):
     streams: bool = True
     exchanges: frozenset[str] = frozenset()
     topics: frozenset[str] = frozenset()
-    check_url: Callable[..., None] = _refuse_url
+    check_url: Callable[..., None]
 
 
 def host_of(callback: Callback) -> str:

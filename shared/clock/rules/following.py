@@ -114,9 +114,10 @@ def verdict_of(schedule: Schedule | None, occurrence: Occurrence, now: datetime,
     """Decide about a due occurrence at any lateness. `days` are those that the schedule excludes, if any."""
     if schedule is None or schedule.generation != occurrence.generation:
         return Verdict.WAIT if now < occurrence.accepted_at + COMMITTED_WITHIN else Verdict.VOID
-    placed = place_now(schedule, occurrence, days)
-    if placed is None or placed.due != occurrence.due or placed.visible_at == PARKED:
-        return Verdict.FOLLOW
+    if occurrence.kind is OccurrenceKind.OFFSET or days is not None:
+        placed = place_now(schedule, occurrence, days)
+        if placed is None or placed.due != occurrence.due or placed.visible_at == PARKED:
+            return Verdict.FOLLOW
     if schedule.state is ScheduleState.PAUSED and occurrence.kind is not OccurrenceKind.ASKED:
         return Verdict.HOLD
     return Verdict.FIRE

@@ -11,6 +11,7 @@ from shared.clock.rules.occurrences import Occurrence, once
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
 from shared.time import DatabaseTime
+from tests.clock.firing import Firing
 from tests.waiting import until
 
 pytestmark = pytest.mark.native
@@ -91,3 +92,13 @@ async def test_suspects_are_given_back_at_the_end(store: Store, time: DatabaseTi
     [left] = await store.occurrences.find_upcoming("schedule/ns/a", 9)
     assert (left.token, left.claims, left.visible_at) == ("", 0, left.due)
     assert not recorded.groups
+
+
+async def test_a_suspect_that_waits_for_its_schedule_stays_one(store: Store, time: DatabaseTime) -> None:
+    """No attempt has ended."""
+    now = await time.now()
+    await store.occurrences.add([replace(once("schedule/ns/a", "g", now, accepted_at=now), begun=3)])
+    await Firing(store).run_once(now)
+    [left] = await store.occurrences.find_upcoming("schedule/ns/a", 10)
+    assert (left.begun, left.claims, left.token) == (3, 0, "")
+    assert left.fires_at > now
