@@ -134,5 +134,7 @@ class Retention:
         await self._store.occurrences.remove_void({schedule.owner: schedule.generation for schedule in kept}, now=now)
         ended = [schedule.id for schedule in finished if schedule.owner not in busy]
         await self._store.schedules.forget_finished(ended, before=before)
-        await self._store.occurrences.remove_parked([owner for owner in anchored if owner not in busy])
+        for schedule in finished:
+            if schedule.owner in anchored and schedule.owner not in busy:
+                await self._store.occurrences.remove_parked(schedule.owner, generation=schedule.generation)
         return len(finished)

@@ -5,7 +5,8 @@
 An occurrence keeps its document and its id when its anchor moves. So it fires once, at the old time or the new one: a
 process that has claimed it reads the schedule right before it fires, and lets it follow if the anchor has moved
 (`Verdict.FOLLOW`). An occurrence is parked if it was past when its schedule was made, or if its offset was dropped; a
-later anchor, or the same offset again, makes it due. So requests delete none, and cannot delete what another one gives.
+later anchor, or the same offset again, makes it due. So dropping an offset deletes no occurrence that another request
+needs.
 
 If a process dies after the compare-and-set, the schedulers find the schedule by its mark and align the rest. A parked
 occurrence whose schedule was deleted stays if its process died in that moment; it never fires.
@@ -132,11 +133,11 @@ class AnchorFlow:
             await self._store.schedules.end_aligning(schedule)
 
     async def _drop_ended(self, schedule: Schedule, moves: Sequence[Moved]) -> list[Moved]:
-        """Delete parked occurrences that would become due and have fired before: a request gave an offset again, or was
-        slower than another one."""
+        """Delete parked occurrences that would become due and have fired before. This happens if a request gives a
+        dropped offset again, or inserts an offset after it has fired."""
         waking = [each.id for each, moved in moves if each.visible_at == PARKED and moved.visible_at != PARKED]
         ended = (await self._store.outcomes.find_ended(schedule.owner)).intersection(waking) if waking else set()
-        await self._store.occurrences.remove_parked(ids=ended)
+        await self._store.occurrences.remove_if_parked(ended)
         return [(each, moved) for each, moved in moves if each.id not in ended]
 
     async def _move_once(self, found: Schedule, by: timedelta, request: str) -> bool:

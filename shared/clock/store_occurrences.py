@@ -322,11 +322,12 @@ class Occurrences(Aggregate):
         query: Document = {"owner": {"$in": owners}} | ({"generation": generation} if generation else {})
         await self._occurrences.delete_many(query)
 
-    async def remove_parked(self, owners: Collection[str] = (), ids: Collection[str] = ()) -> None:
-        """Delete the parked occurrences of these owners, and those with these ids."""
-        for field, values in (("owner", owners), ("_id", ids)):
-            if values:
-                await self._occurrences.delete_many({field: {"$in": list(values)}, "visible_at": PARKED})
+    async def remove_parked(self, owner: str, *, generation: str) -> None:
+        await self._occurrences.delete_many({"owner": owner, "generation": generation, "visible_at": PARKED})
+
+    async def remove_if_parked(self, ids: Collection[str]) -> None:
+        if ids:
+            await self._occurrences.delete_many({"_id": {"$in": list(ids)}, "visible_at": PARKED})
 
     async def remove_void(self, generations: Mapping[str, str], *, now: datetime) -> None:
         """Delete occurrences of these owners, each with its generation, that are of none of these generations, if no
@@ -390,7 +391,8 @@ def _move_to(query: Document, moved: Occurrence) -> UpdateMany:
 
 
 def _not_held_back(query: Document) -> Document:
-    return query | {"visible_at": {"$lt": HELD_BACK}}
+    """Neither held back nor parked."""
+    return query | {"visible_at": {"$lt": PARKED}}
 
 
 def _retry_update(fires_at: datetime, attempts: int, attempt_ended: bool) -> list[Document]:

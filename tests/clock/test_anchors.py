@@ -302,6 +302,37 @@ async def test_a_move_that_is_overtaken_keeps_the_other_change(
     assert (await stored(store)).definition == with_anchor(other, AHEAD + HOUR)
 
 
+async def test_a_new_offset_whose_request_died_fires_though_it_is_past_by_now(
+    store: Store, flow: ScheduleFlow, anchors: AnchorFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await accepted(flow, wanted(definition=TRAINING))
+    other = Definition(callback=CALLBACK, offsets_ms=(*TRAINING.offsets_ms, 3_600_000))
+
+    async def die(*_: object) -> None:
+        raise Unavailable("it came no further")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.occurrences, "align", die)
+        with pytest.raises(Unavailable):
+            await flow.put(wanted(definition=with_anchor(other, AHEAD)))
+    past = await store.now() - 10 * HOUR
+    await anchors.move("ns/a", past)
+    assert await dues(store) == [past - HOUR, past, past + 10 * MINUTE, past + HOUR]
+
+
+async def test_an_offset_that_is_given_again_in_the_past_stays_out(
+    store: Store, flow: ScheduleFlow, anchors: AnchorFlow
+) -> None:
+    await accepted(flow, wanted(definition=TRAINING))
+    soon = await store.now() + 30 * MINUTE
+    few = Definition(callback=CALLBACK, offsets_ms=(0, 600_000))
+    await flow.put(wanted(definition=with_anchor(few, AHEAD)))
+    await flow.put(wanted(definition=with_anchor(TRAINING, soon)))
+    assert await dues(store) == [soon, soon + 10 * MINUTE]
+    await anchors.move("ns/a", AHEAD)
+    assert await dues(store) == [AHEAD - HOUR, AHEAD, AHEAD + 10 * MINUTE]
+
+
 async def test_an_occurrence_that_is_claimed_during_a_move_is_looked_at_again(
     store: Store, flow: ScheduleFlow, anchors: AnchorFlow, monkeypatch: pytest.MonkeyPatch
 ) -> None:

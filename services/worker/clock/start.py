@@ -75,7 +75,7 @@ class JobStarts:
             async with asyncio.timeout(self._seconds / 2):
                 await self._gate.acquire()
         except TimeoutError:
-            return replace(attempt, error=Unavailable("this worker starts other jobs"), made=False)
+            return replace(attempt, error=Unavailable("this worker starts other jobs"))
         try:
             async with asyncio.timeout(self._seconds):
                 return await self._attempt(attempt, callback)

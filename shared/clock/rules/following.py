@@ -34,15 +34,21 @@ def occurrences(schedule: Schedule, days: Days | None = None) -> list[Occurrence
 
 
 def at_anchor(occurrence: Occurrence, schedule: Schedule) -> Occurrence:
-    """The occurrence of an offset where its schedule puts it now. A parked one whose instant was past when the schedule
-    got this content stays parked."""
+    """The occurrence of an offset where its schedule puts it now.
+
+    A dropped offset is parked, and so is one that was past when it was given: their `due` is not after their
+    `accepted_at`, and they stay parked until they lie ahead. A new offset is parked until its schedule has it.
+    """
     due = offset_due(schedule.definition, schedule.key, occurrence.offset_ms)
     if due is None:
-        return msgspec.structs.replace(occurrence, visible_at=PARKED)
-    stays = occurrence.visible_at == PARKED and due <= schedule.accepted_at
-    if due == occurrence.due and (stays or occurrence.visible_at != PARKED):
+        given_at = occurrence.accepted_at
+        return msgspec.structs.replace(occurrence, due=given_at, fires_at=given_at, visible_at=PARKED)
+    is_parked = occurrence.visible_at == PARKED
+    if is_parked and max(occurrence.due - occurrence.accepted_at, due - schedule.accepted_at) <= timedelta(0):
         return occurrence
-    return msgspec.structs.replace(occurrence, due=due, fires_at=due, visible_at=PARKED if stays else due)
+    if due == occurrence.due and not is_parked:
+        return occurrence
+    return msgspec.structs.replace(occurrence, due=due, fires_at=due, visible_at=due)
 
 
 def next_occurrence(

@@ -70,10 +70,12 @@ def find_planned(
     found_at = LATEST
     for each in planned_after(definition.recurrence, definition.shift, days, raw_after):
         # The days up to that of a shifted instant may have one that fires earlier.
-        if found is not None and (found_at <= found.raw or each.raw >= found_at):
+        if found is not None and each.raw >= found_at:
             break
         if each.at is not None and each.at > after and (found is None or each.at < found_at):
             found, found_at = each, each.at
+            if found_at <= found.raw:
+                break
     return found
 
 

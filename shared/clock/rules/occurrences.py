@@ -37,7 +37,8 @@ from shared.core.instants import ms
 SHARDS = 32
 HELD_BACK = datetime(9999, 1, 1, tzinfo=UTC)
 PARKED = datetime(9998, 1, 1, tzinfo=UTC)
-"""`visible_at` of an occurrence that was past when its schedule was made: only a later anchor makes it due."""
+"""`visible_at` of an offset's occurrence that waits for its schedule: it was past when it was given, or was dropped, or
+is about to be given."""
 SCHEDULE = "schedule"
 """The kind of owner of users' schedules. Other kinds have handlers elsewhere."""
 _OF_SCHEDULE = f"{SCHEDULE}/"
