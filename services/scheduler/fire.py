@@ -2,8 +2,8 @@
 
     still claimed? ──> schedules ──> judge ──> fire · skip · hold · follow · wait · void ──> settle
 
-Right before a group fires, one query finds which of it are still claimed under this process's tokens, and one reads
-their schedules. The answers hold only while the leases are trusted: a slow store answers late, and another scheduler
+Right before a group fires, one query finds the occurrences that this process still claims, and another one reads their
+schedules. The answers hold only while the leases are trusted: a slow store answers late, and another scheduler
 may have claimed all of the group by then.
 
 The clock passes a suspect in a call of its own. This process stores `begun` before a publish; the worker stores it

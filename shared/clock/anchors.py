@@ -33,10 +33,6 @@ _PAGE, _AT_ONCE = 500, 8
 _REMEMBERED = 10  # bulk moves of a schedule, whose repeats move it no more
 
 
-Moved = tuple[Occurrence, Occurrence]
-"""An occurrence as it was read, and as it is aligned."""
-
-
 class MoveCounts(Struct, frozen=True):
     """How many schedules have moved, and how many have no anchor or have finished."""
 
@@ -132,7 +128,9 @@ class AnchorFlow:
         if aligned >= len(moves) - held_back:
             await self._store.schedules.end_aligning(schedule)
 
-    async def _drop_ended(self, schedule: Schedule, moves: Sequence[Moved]) -> list[Moved]:
+    async def _drop_ended(
+        self, schedule: Schedule, moves: Sequence[tuple[Occurrence, Occurrence]]
+    ) -> list[tuple[Occurrence, Occurrence]]:
         """Delete parked occurrences that would become due and have fired before. This happens if a request gives a
         dropped offset again, or inserts an offset after it has fired."""
         waking = [each.id for each, moved in moves if each.visible_at == PARKED and moved.visible_at != PARKED]

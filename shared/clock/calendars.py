@@ -1,7 +1,7 @@
 """The days that schedules exclude, and the series that follow a changed calendar.
 
-A process that fires reads the calendars right before it, so a day that is added to a calendar counts at once. A day
-that is taken off counts within a sweep: the schedulers find the changed calendar by its mark. They look again until
+A process that fires reads the calendars right before it, so a day that is added to a calendar counts at once. A
+removed day takes effect within one sweep: the schedulers find the changed calendar by its mark. They look again until
 `_SETTLED_AFTER`, because a process that has read the calendar before may still store a series.
 """
 
@@ -82,8 +82,8 @@ class CalendarFollowing:
 
 
 def _plan_again(schedule: Schedule, series: Occurrence, fired_until: datetime, days: Days) -> Planned | None:
-    """The first instant after `fired_until`, or after the one before that of the series, if that is earlier. Without a
-    shift, the instants in between were left out; with one, they have fired."""
+    """The first instant after `fired_until`; the instant of the series itself if that is due earlier. Without a shift,
+    the instants in between were left out; with one, they have fired."""
     definition, key = schedule.definition, schedule.key
     raw_after = raw_of(definition, key, series) - MILLISECOND if definition.shift else None
     after = min(fired_until, series.due - MILLISECOND)

@@ -251,7 +251,7 @@ def _is_series_refused(attempt: Attempt) -> bool:
 
 
 def _is_done(attempt: Attempt) -> bool:
-    """Whether the occurrence is done with. `_try_again` has copied a refused instant of a series."""
+    """Whether the occurrence is settled. `_try_again` has copied a refused instant of a series."""
     return not _is_tried_again(attempt) or _is_series_refused(attempt)
 
 

@@ -57,7 +57,7 @@ class _Barred(CarillonError):
 
 
 class JobStarts:
-    """Attempts to start jobs, each for `seconds` at most."""
+    """Attempts to start jobs, each for `seconds` at most, after it has waited half of that for a free place."""
 
     def __init__(
         self, store: Store, time: DatabaseTime, flow: JobFlow, load_drafting: LoadDrafting, *, seconds: float

@@ -82,7 +82,7 @@ def raw_of(definition: Definition, key: str, occurrence: Occurrence) -> datetime
     return occurrence.due - spread(definition, key) + timedelta(milliseconds=occurrence.offset_ms)
 
 
-def replan(definition: Definition, key: str, occurrence: Occurrence, days: Days | None) -> Occurrence | None:
+def replan(definition: Definition, key: str, occurrence: Occurrence, days: Days) -> Occurrence | None:
     """The document at the instant that its raw instant has under today's calendars; otherwise at the next one. `None`
     if there is none."""
     raw = raw_of(definition, key, occurrence)

@@ -1,4 +1,4 @@
-"""The instants of a definition: offsets from an anchor, the delay within a window, and what calendars leave of them."""
+"""The instants of a definition: offsets from an anchor, the delay within a window, and excluded days."""
 
 import re
 from collections.abc import Iterator
