@@ -198,4 +198,4 @@ def _wait(occurrence: Occurrence, now: datetime) -> PutOff:
 
 def _check_trusted(until: float) -> None:
     if asyncio.get_running_loop().time() >= until:
-        raise Unavailable("the store answered when the leases were not to be trusted any more")
+        raise Unavailable("MongoDB answered so late that the leases may have ended")

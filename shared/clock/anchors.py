@@ -101,11 +101,20 @@ class AnchorFlow:
         added = [each for each in occurrences(fresh) if each.offset_ms not in before]
         trace = current_trace()
         await self._store.occurrences.add([replace(each, visible_at=PARKED, trace=trace) for each in added])
-        if not await self._store.schedules.amend(fresh, digest=existing.digest):
+        if not await self._store.schedules.amend(fresh, before=existing, keeps_maker=made_by is None):
+            await self._tidy(existing)
             return None
         await fault("schedule.after_amend")
         await self.align(fresh)
         return fresh
+
+    async def _tidy(self, overtaken: Schedule) -> None:
+        """Delete the occurrences that this request has parked in vain: their schedule is gone, or they have fired."""
+        present = await self._store.schedules.get(overtaken.id)
+        if present is None or present.generation != overtaken.generation:
+            await self._store.occurrences.remove_parked(overtaken.owner, generation=overtaken.generation)
+        else:
+            await self.align(present)
 
     async def align(self, schedule: Schedule) -> None:
         """Move the occurrences of a schedule with an anchor to their instants, except for claimed ones."""

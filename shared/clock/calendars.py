@@ -1,8 +1,8 @@
 """The days that schedules exclude, and the series that follow a changed calendar.
 
 A process that fires reads the calendars right before it, so a day that is added to a calendar counts at once. A
-removed day takes effect within one sweep: the schedulers find the changed calendar by its mark. They look again until
-`_SETTLED_AFTER`, because a process that has read the calendar before may still store a series.
+removed day takes effect within one sweep: the schedulers find the changed calendar by its mark. They look once more
+after `_SETTLED_AFTER`, because a process that had read the calendar before may have stored a series.
 """
 
 from collections.abc import Iterable
@@ -57,14 +57,14 @@ class CalendarFollowing:
     async def run_once(self) -> int:
         """Have the series of all schedules follow the calendars that were changed; returns how many calendars."""
         now = await self._time.now()
-        changed = await self._store.calendars.find_changed(limit=_CHANGED)
+        changed = await self._store.calendars.find_changed(before=now, limit=_CHANGED)
         for calendar in changed:
+            settled_at = calendar.updated_at + _SETTLED_AFTER
             after = ""
             while page := await self._store.schedules.page_excluding(calendar.id, after=after, limit=_PAGE):
                 await self._align(page)
                 after = page[-1].id
-            if now >= calendar.updated_at + _SETTLED_AFTER:
-                await self._store.calendars.end_change(calendar.id, calendar.updated_at)
+            await self._store.calendars.look_again(calendar, settled_at if now < settled_at else None)
         return len(changed)
 
     async def _align(self, schedules: list[Schedule]) -> None:

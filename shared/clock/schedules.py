@@ -2,8 +2,8 @@
 
 A schedule is stored in two steps: first its occurrences, with a new generation, then its document, which makes them
 count. To replace it, the second step is a compare-and-set. If a process dies in between, occurrences without a
-schedule stay: they never fire, and the clock deletes them when it meets them. So no schedule is ever half stored,
-and nothing needs repair. (The other order, with a final mark "all are there", took one more update of each
+schedule stay: they never fire, and the clock deletes them when they are due. So no schedule is ever half stored, and
+nothing needs repair. (The other order, with a final mark "all are there", took one more update of each
 document, a third of the time, and needed a way to find and finish documents without a mark.)
 
 The insert reports the keys that are taken. While recent keys were free, `accept` inserts first and does not read: the

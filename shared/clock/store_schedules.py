@@ -26,7 +26,7 @@ from shared.clock.rules.schedules import (
     schedule_id,
 )
 from shared.core.documents import sources
-from shared.core.instants import from_ms, ms
+from shared.core.instants import EPOCH, from_ms, ms
 from shared.drivers.mongo.documents import Aggregate, Codec, Document, Page, insert_new, read_page
 
 _definitions = msgspec.json.Decoder(Definition)
@@ -124,12 +124,14 @@ class Schedules(Aggregate):
         changed = await self._change(schedule, {"generation": generation}, {}, kept=_LAST)
         return changed or bool(await self._find_own({schedule.id: schedule.generation}))
 
-    async def amend(self, schedule: Schedule, *, digest: str) -> bool:
-        """Put the content in place of the one with this digest, and record that its occurrences are to be aligned."""
-        query = {"generation": schedule.generation, "digest": digest, "state": {"$in": sorted(PENDING)}}
+    async def amend(self, schedule: Schedule, *, before: Schedule, keeps_maker: bool) -> bool:
+        """Put the content in place of that of `before`, and record that its occurrences are to be aligned."""
+        query: Document = {name: getattr(before, name) for name in ("generation", "digest", "accepted_at")}
+        query |= {"state": {"$in": sorted(PENDING)}}
         more: Document = {_ALIGNING: True} | ({"last_moves": schedule.last_moves} if schedule.last_moves else {})
-        # A backfill that begins meanwhile must stay.
-        return await self._change(schedule, query, more, kept=(*_LAST, _BACKFILLS))
+        # Another request may begin a backfill meanwhile, or become the maker.
+        kept = (*_LAST, _BACKFILLS, *(["made_by"] if keeps_maker else []))
+        return await self._change(schedule, query, more, kept=kept)
 
     async def mark_changed(self, schedules: Sequence[Schedule]) -> None:
         """Have the schedulers align the occurrences of those whose content was changed since they were read."""
@@ -190,11 +192,13 @@ class Schedules(Aggregate):
         found = self._schedules.find(query, _WITHOUT_INSTANTS, batch_size=_BATCH).sort("_id", ASCENDING).limit(limit)
         return [_value(document) async for document in found]
 
-    async def begin_backfill(self, schedule: Schedule, backfill: Backfill) -> bool:
-        """Record the backfill; `False` if the schedule was replaced, or has another one since it was read."""
+    async def note_backfill(self, schedule: Schedule, backfill: Backfill) -> bool:
+        """Record the backfill, or that it was taken over; `False` if the schedule was replaced, or has other backfills
+        since it was read."""
         before = [_plain_backfill(each) for each in schedule.backfills]
+        after = [_plain_backfill(each) for each in schedule.backfills if each.at != backfill.at]
         query = {"_id": schedule.id, "generation": schedule.generation, _BACKFILLS: before or None}
-        change = {"$set": {_BACKFILLS: [*before, _plain_backfill(backfill)]}}
+        change = {"$set": {_BACKFILLS: [*after, _plain_backfill(backfill)]}}
         return (await self._schedules.update_one(query, change)).matched_count == 1
 
     async def end_backfill(self, schedule: Schedule, backfill: Backfill) -> None:
@@ -345,11 +349,13 @@ def _value(document: Document) -> Schedule:
     state = ScheduleState(fields["state"])
     if backfills := fields.get(_BACKFILLS):
         fields[_BACKFILLS] = tuple(Backfill(**each) for each in backfills)
+    if last_moves := fields.get("last_moves"):
+        fields["last_moves"] = tuple(last_moves)
     return Schedule(**(fields | {"id": document["_id"], "state": state, "definition": definition}))
 
 
 def _plain_backfill(backfill: Backfill) -> Document:
-    return {"since": backfill.since, "until": backfill.until, "at": backfill.at, "done": backfill.done}
+    return {name: value for name, value in msgspec.structs.asdict(backfill).items() if value is not None}
 
 
 def _maybe(document: Document | None) -> Schedule | None:
@@ -357,7 +363,7 @@ def _maybe(document: Document | None) -> Schedule | None:
 
 
 _calendars = Codec(Calendar)
-_CHANGED = "changed"  # until the series that exclude the calendar have followed it
+_CHANGED = "changed"  # the time of the next look at the series that exclude the calendar
 
 
 class Calendars(Aggregate):
@@ -369,7 +375,7 @@ class Calendars(Aggregate):
 
     async def put(self, calendar: Calendar) -> bool:
         """Make or replace the calendar, and mark it as changed; whether it is new."""
-        change = {"$set": _calendars.document(calendar) | {_CHANGED: True}}
+        change = {"$set": _calendars.document(calendar) | {_CHANGED: EPOCH}}
         return (await self._collection.update_one({"_id": calendar.id}, change, upsert=True)).upserted_id is not None
 
     async def get(self, id: str) -> Calendar | None:
@@ -388,10 +394,12 @@ class Calendars(Aggregate):
     async def remove(self, id: str) -> bool:
         return (await self._collection.delete_one({"_id": id})).deleted_count == 1
 
-    async def find_changed(self, *, limit: int) -> list[Calendar]:
-        found = self._collection.find({_CHANGED: True}).limit(limit)
+    async def find_changed(self, *, before: datetime, limit: int) -> list[Calendar]:
+        """The changed calendars to look at before this time."""
+        found = self._collection.find({_CHANGED: {"$lt": before}}).limit(limit)
         return [_calendars.value(document) async for document in found]
 
-    async def end_change(self, id: str, updated_at: datetime) -> None:
-        """Take the mark off, unless the calendar has been changed again."""
-        await self._collection.update_one({"_id": id, "updated_at": updated_at}, {"$unset": {_CHANGED: ""}})
+    async def look_again(self, calendar: Calendar, at: datetime | None) -> None:
+        """Have the next look at this time, or no further one, unless the calendar has been changed again."""
+        change = {"$unset": {_CHANGED: ""}} if at is None else {"$set": {_CHANGED: at}}
+        await self._collection.update_one({"_id": calendar.id, "updated_at": calendar.updated_at}, change)

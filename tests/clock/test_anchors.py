@@ -292,14 +292,73 @@ async def test_a_move_that_is_overtaken_keeps_the_other_change(
     await accepted(flow, wanted(definition=TRAINING))
     amend, other = store.schedules.amend, replace(TRAINING, labels={"a": "b"})
 
-    async def be_overtaken(schedule: Schedule, *, digest: str) -> bool:
+    async def be_overtaken(schedule: Schedule, **checks: Any) -> bool:
         monkeypatch.setattr(store.schedules, "amend", amend)
         await flow.put(wanted(definition=other))
-        return await amend(schedule, digest=digest)
+        return await amend(schedule, **checks)
 
     monkeypatch.setattr(store.schedules, "amend", be_overtaken)
     await anchors.move("ns/a", AHEAD + HOUR)
     assert (await stored(store)).definition == with_anchor(other, AHEAD + HOUR)
+
+
+@pytest.mark.parametrize("other", ["removed", "replaced", "fired"])
+async def test_a_put_that_is_overtaken_leaves_no_parked_occurrence(
+    store: Store, flow: ScheduleFlow, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soon = await store.now() + HOUR
+    put = wanted(definition=with_anchor(Definition(callback=CALLBACK, offsets_ms=(0, 60_000, 3_600_000)), soon))
+    await accepted(flow, wanted(definition=with_anchor(TRAINING, soon)))
+    add = store.occurrences.add
+
+    async def be_overtaken(occurrences: Any) -> None:
+        monkeypatch.setattr(store.occurrences, "add", add)
+        if other == "fired":
+            await flow.put(put)
+            await Firing(store).run_once(soon + 2 * MINUTE)
+        else:
+            await flow.remove("ns/a")
+        if other == "replaced":
+            await flow.put(wanted(definition=LIST))
+        await add(occurrences)
+
+    monkeypatch.setattr(store.occurrences, "add", be_overtaken)
+    await flow.put(put)
+    assert (await stored(store)).definition == put.definition
+    left = [soon + HOUR] if other == "fired" else [soon, soon + MINUTE, soon + HOUR]
+    assert [each.due for each in await pending(store) if each.offset_ms in put.definition.offsets_ms] == left
+
+
+async def test_a_move_leaves_the_maker_that_a_put_gives_meanwhile(
+    store: Store, flow: ScheduleFlow, anchors: AnchorFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await accepted(flow, wanted(definition=TRAINING))
+    amend = store.schedules.amend
+
+    async def be_overtaken(schedule: Schedule, **checks: Any) -> bool:
+        await flow.put(replace(wanted(definition=TRAINING), made_by="second"))
+        return await amend(schedule, **checks)
+
+    monkeypatch.setattr(store.schedules, "amend", be_overtaken)
+    await anchors.move("ns/a", AHEAD + HOUR)
+    assert (await stored(store)).made_by == "second"
+
+
+async def test_a_move_is_noted_beside_two_that_come_back(
+    store: Store, flow: ScheduleFlow, anchors: AnchorFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await accepted(flow, wanted(definition=replace(TRAINING, labels={"a": "b"})))
+    amend = store.schedules.amend
+
+    async def be_overtaken(schedule: Schedule, **checks: Any) -> bool:
+        monkeypatch.setattr(store.schedules, "amend", amend)
+        for by, request in ((HOUR, "1"), (-HOUR, "2")):
+            await anchors.move_all("ns", ["a:b"], by, request)
+        return await amend(schedule, **checks)
+
+    monkeypatch.setattr(store.schedules, "amend", be_overtaken)
+    await anchors.move_all("ns", ["a:b"], 2 * HOUR, "3")
+    assert (await stored(store)).last_moves == ("1", "2", "3")
 
 
 async def test_a_new_offset_whose_request_died_fires_though_it_is_past_by_now(

@@ -1,6 +1,7 @@
 """Series that follow their calendars, and backfills that fire each instant once."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import pytest
@@ -12,7 +13,7 @@ from shared.clock.calendars import CalendarFollowing
 from shared.clock.rules.calendars import Calendar, Shift
 from shared.clock.rules.instants import instants_between
 from shared.clock.rules.recurrence import Cron, Every
-from shared.clock.rules.schedules import Definition, schedule_id
+from shared.clock.rules.schedules import Backfill, Definition, schedule_id
 from shared.clock.schedules import ScheduleFlow
 from shared.core.errors import Conflict, Invalid, Unavailable
 from shared.store import Store
@@ -101,7 +102,7 @@ async def test_a_day_that_is_taken_off_fires_after_a_sweep(store: Store, flow: S
     assert await due(store, "b") == first
 
 
-async def test_a_changed_calendar_is_looked_at_for_a_minute(store: Store, flow: ScheduleFlow) -> None:
+async def test_a_changed_calendar_is_looked_at_twice(store: Store, flow: ScheduleFlow) -> None:
     """A process that has read the calendar before the change stores the series after the first look."""
     first, following = await tomorrow(store), CalendarFollowing(store, DatabaseTime(store), early=EARLY)
     await exclude(store, first)
@@ -110,10 +111,11 @@ async def test_a_changed_calendar_is_looked_at_for_a_minute(store: Store, flow: 
     assert await following.run_once() == 1
     assert await due(store) == first
     await store.occurrences._occurrences.update_one({}, [{"$set": dict.fromkeys(TIMES, first + DAY)}])
-    assert await following.run_once() == 1
-    assert await due(store) == first
-    await store.calendars._collection.update_one({}, {"$set": {"updated_at": await store.now() - HOUR}})
+    assert await following.run_once() == 0
+    past = await store.now() - HOUR
+    await store.calendars._collection.update_one({}, {"$set": {"updated_at": past, "changed": past}})
     assert [await following.run_once() for _ in range(2)] == [1, 0]
+    assert await due(store) == first
 
 
 async def test_a_series_that_fired_early_does_not_go_back(store: Store, flow: ScheduleFlow) -> None:
@@ -231,6 +233,43 @@ async def test_a_backfill_whose_process_died_is_completed(
     assert await backfills.run("ns/a", since, until) == 0
     await firing.run_once(await store.now())
     assert len(firing.fired) == fired > 5
+
+
+async def test_a_slow_backfill_that_is_taken_over_fires_nothing_twice(
+    store: Store, flow: ScheduleFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has read the outcomes, and stores its occurrences after another request's have fired."""
+    now = await store.now()
+    await accepted(flow, wanted(definition=HOURLY))
+    backfills, firing, find = BackfillFlow(store, DatabaseTime(store)), Firing(store), store.outcomes.find
+    monkeypatch.setattr(backfill, "_TAKEN_OVER_AFTER", timedelta(0))
+
+    async def be_overtaken(ids: Sequence[str]) -> set[str]:
+        found = await find(ids)
+        monkeypatch.setattr(store.outcomes, "find", find)
+        assert await backfills.run("ns/a", now - 10 * HOUR, now - HOUR) == 0
+        await firing.run_once(await store.now())
+        monkeypatch.setattr(backfill, "_STORED_WITHIN", timedelta(-1))  # so long it has slept
+        return found
+
+    monkeypatch.setattr(store.outcomes, "find", be_overtaken)
+    with pytest.raises(Unavailable):
+        await backfills.run("ns/a", now - 10 * HOUR, now - HOUR)
+    await firing.run_once(await store.now())
+    assert len({message_id for message_id, _ in firing.fired}) == len(firing.fired) > 5
+
+
+async def test_one_request_takes_a_dead_backfill_over(store: Store, flow: ScheduleFlow) -> None:
+    now = await store.now()
+    await accepted(flow, wanted(definition=HOURLY))
+    read = await store.schedules.get("ns/a")
+    assert read is not None
+    await store.schedules.note_backfill(read, Backfill(now - HOUR, now, now))
+    begun = await store.schedules.get("ns/a")
+    assert begun is not None
+    over = replace(begun.backfills[0], taken_over_at=now)
+    taken = [await store.schedules.note_backfill(begun, over) for _ in range(2)]
+    assert taken == [True, False]
 
 
 async def test_a_backfill_that_broke_off_long_ago_fires_nothing_again(

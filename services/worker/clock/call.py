@@ -2,10 +2,10 @@
 
     take ──> schedule ──> judge ──> call ──> settle
 
-The scheduler has extended the occurrence's lease past the call and passed on its token. Taking renews the lease; a
-worker that comes too late, or finds the schedule gone, replaced or paused, does nothing. A call whose answer was lost
-is repeated with the same `webhook-id`. Before the worker calls for a suspect, it stores that the call begins; the
-scheduler makes poisonous occurrences dead letters.
+The scheduler has extended the occurrence's lease past the call and passed on its token. Taking renews the lease. A
+worker that comes too late does nothing; if the schedule is gone, replaced or paused, it does not call. A call whose
+answer was lost is repeated with the same `webhook-id`. Before the worker calls for a suspect, it stores that the call
+begins; the scheduler makes poisonous occurrences dead letters.
 """
 
 import asyncio
@@ -91,7 +91,8 @@ class WorkerCallbacks:
             case Verdict.HOLD:
                 await self.settlement.hold_back([occurrence], [schedule_id])
             case Verdict.FOLLOW:
-                await self.settlement.follow([(occurrence, schedule)] if schedule is not None else [])
+                assert schedule is not None
+                await self.settlement.follow([(occurrence, schedule)])
             case Verdict.WAIT | Verdict.SKIP:
                 pass
         return None

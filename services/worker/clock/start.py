@@ -57,7 +57,7 @@ class _Barred(CarillonError):
 
 
 class JobStarts:
-    """Attempts to start jobs, each for `seconds` at most, after it has waited half of that for a free place."""
+    """Attempts to start jobs, each within `seconds`. It waits for a free place for at most half of them."""
 
     def __init__(
         self, store: Store, time: DatabaseTime, flow: JobFlow, load_drafting: LoadDrafting, *, seconds: float
@@ -71,13 +71,14 @@ class JobStarts:
 
     async def attempt(self, attempt: Attempt, callback: JobCallback) -> Attempt:
         """The attempt as it ended. Raises `Unavailable`."""
+        ends_at = asyncio.get_running_loop().time() + self._seconds
         try:
             async with asyncio.timeout(self._seconds / 2):
                 await self._gate.acquire()
         except TimeoutError:
             return replace(attempt, error=Unavailable("this worker starts other jobs"))
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout_at(ends_at):
                 return await self._attempt(attempt, callback)
         except TimeoutError:
             return replace(attempt, error=Undeliverable(f"the job was not started within {self._seconds:g} s"))

@@ -21,6 +21,8 @@ EXCLUDES = 10
 """Maximum of calendars of a schedule."""
 LONGEST_SHIFT = timedelta(days=31)
 _DAY = timedelta(days=1)
+# An instant is shifted by steps of up to 25 hours, and an excluded day has at least 22: it meets one of these.
+_PROBED = (timedelta(0), timedelta(hours=13), timedelta(hours=26))
 
 
 class Shift(StrEnum):
@@ -61,13 +63,13 @@ class Days:
         midnight = datetime.combine(wall.date() + _DAY, datetime.min.time())
         return first_shown(midnight, zone) - MILLISECOND
 
-    def before_block(self, moment: datetime) -> datetime:
-        """A moment before all instants that `Shift.NEXT` may shift to after `moment`: those of the excluded days right
-        before. A day has up to 25 hours, and days of other zones begin at other hours."""
-        before = moment - 2 * _DAY
-        while (self.find(before) or self.find(before + _DAY / 2)) and moment - before <= LONGEST_SHIFT:
-            before -= _DAY
-        return before
+    def across_block(self, moment: datetime, direction: int) -> datetime:
+        """The moment itself, or one across the excluded days right before it (`direction` -1) or after it (+1). A shift
+        brings no instant from beyond there to the other side of `moment`."""
+        across = moment
+        while abs(across - moment) <= LONGEST_SHIFT and any(self.find(across + direction * part) for part in _PROBED):
+            across += direction * _DAY
+        return across
 
 
 class Planned(Struct, frozen=True):

@@ -5,7 +5,7 @@ from enum import Enum
 
 import msgspec
 
-from shared.clock.rules.calendars import Days, Planned
+from shared.clock.rules.calendars import Days, Planned, plan
 from shared.clock.rules.instants import find_planned, offset_due, spread
 from shared.clock.rules.occurrences import PARKED, Occurrence, OccurrenceKind, at_offset, lateness, once, series
 from shared.clock.rules.schedules import COMMITTED_WITHIN, Definition, Misfire, MisfireMode, Schedule, ScheduleState
@@ -62,7 +62,8 @@ def next_occurrence(
     """A series' document at its next instant; `None` if the series has ended.
 
     The series jumps over instants up to `passed_over`. With `max_occurrences` it goes one by one, because each skipped
-    instant counts.
+    instant counts. If the calendars were changed since the document was stored, it leaves out all raw instants up to
+    its own: they may have fired, on other days.
     """
     runs = occurrence.runs + 1
     if definition.max_occurrences is not None and runs >= definition.max_occurrences:
@@ -70,7 +71,9 @@ def next_occurrence(
     after = occurrence.due
     if passed_over is not None and definition.max_occurrences is None:
         after = max(after, passed_over)
-    found = find_planned(definition, key, after, days, raw_after=raw_of(definition, key, occurrence))
+    raw_after = raw_of(definition, key, occurrence)
+    is_as_planned = occurrence.due == _due_of(definition, key, raw_after, days)
+    found = find_planned(definition, key, after, days, raw_after=None if is_as_planned else raw_after)
     if found is None:
         return None
     moved = at_planned(occurrence, definition, key, found)
@@ -80,6 +83,14 @@ def next_occurrence(
 def raw_of(definition: Definition, key: str, occurrence: Occurrence) -> datetime:
     """The raw instant of a series' document."""
     return occurrence.due - spread(definition, key) + timedelta(milliseconds=occurrence.offset_ms)
+
+
+def _due_of(definition: Definition, key: str, raw: datetime, days: Days | None) -> datetime | None:
+    """The due time of a raw instant; `None` if it is left out."""
+    if days is None or definition.recurrence is None:
+        return raw + spread(definition, key)
+    at = plan(definition.recurrence, definition.shift, days, raw).at
+    return None if at is None else at + spread(definition, key)
 
 
 def replan(definition: Definition, key: str, occurrence: Occurrence, days: Days) -> Occurrence | None:

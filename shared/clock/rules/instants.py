@@ -56,26 +56,26 @@ def spread(definition: Definition, key: str) -> timedelta:
 def find_planned(
     definition: Definition, key: str, after: datetime, days: Days | None = None, *, raw_after: datetime | None = None
 ) -> Planned | None:
-    """The first planned instant of a recurrence; `None` if there is none.
+    """The planned instant of a recurrence that fires first after `after`; `None` if there is none.
 
-    `after` bounds the firing time, `raw_after` the instant before any shift. A series passes both, so that a shifted
-    instant does not fire twice. `days`: the excluded days; `None` if there are no calendars.
+    `raw_after` bounds the instant before any shift as well. `days`: the excluded days; `None` if there are no
+    calendars.
     """
     if definition.recurrence is None:
         return None
     after -= spread(definition, key)
-    earliest = after if days is None or definition.shift is not Shift.NEXT else days.before_block(after)
+    shift = definition.shift if days is not None else Shift.NONE
+    earliest = days.across_block(after, -1) if days is not None and shift is Shift.NEXT else after
     raw_after = earliest if raw_after is None else max(raw_after, earliest)
     found: Planned | None = None
-    found_at = LATEST
+    found_at = until = LATEST
     for each in planned_after(definition.recurrence, definition.shift, days, raw_after):
-        # The days up to that of a shifted instant may have one that fires earlier.
-        if found is not None and each.raw >= found_at:
-            break
         if each.at is not None and each.at > after and (found is None or each.at < found_at):
             found, found_at = each, each.at
-            if found_at <= found.raw:
-                break
+            until = days.across_block(found_at, +1) if days is not None and shift is Shift.PREVIOUS else found_at
+        # A later raw instant may be shifted to an earlier time than the found one, up to here.
+        if found is not None and each.raw >= until:
+            break
     return found
 
 
@@ -92,7 +92,7 @@ def due_instants(
         assert found.at is not None
         yield found.at + delay
         runs += 1
-        found = find_planned(definition, key, found.at + delay, days, raw_after=found.raw)
+        found = find_planned(definition, key, found.at + delay, days)
 
 
 def instants_between(

@@ -11,8 +11,8 @@ job, a batch that is tried again. Its life is one field, `visible_at`:
 
 An occurrence may kill its processes. `claims` counts claims in a row without a result. Such a claim can have many
 causes: a crash, another occurrence's crash, a slow store. After 20 of them the scheduler treats the occurrence as a
-*suspect*: it fires the suspect alone, and the process first stores that the attempt begins (`begun`). Any end of an
-attempt, even without an answer, resets both counts. A release without an attempt resets only `claims`. A suspect with
+*suspect*: it fires the suspect alone, and the process first stores that the attempt begins (`begun`). If the attempt
+ends, even without an answer, both counts begin anew. A release without an attempt resets only `claims`. A suspect with
 five begun attempts and no end is *poisonous*: it becomes a dead letter.
 
 Any process may claim a visible occurrence (`visible_at` has come); a claim writes a fresh token, which fences all

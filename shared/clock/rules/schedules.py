@@ -108,12 +108,14 @@ class Definition(Struct, frozen=True, kw_only=True):
 
 
 class Backfill(Struct, frozen=True):
-    """A request of the time `at` to fire the instants from `since` until `until`. `done`: all of them are stored."""
+    """A request of the time `at` to fire the instants from `since` until `until`. `done`: all of them are stored. If
+    its process died, another request took it over."""
 
     since: datetime
     until: datetime
     at: datetime
     done: bool = False
+    taken_over_at: datetime | None = None
 
 
 class Schedule(Struct, frozen=True, kw_only=True):

@@ -99,6 +99,20 @@ def test_an_instant_before_a_shifted_one_fires_first() -> None:
     assert fires(twice, Shift.NEXT, days("2026-12-19"), 3) == expected
 
 
+@pytest.mark.parametrize(
+    ("shift", "line", "expected"),
+    [
+        (Shift.NEXT, "0 9,21 * * FRI", ["12-18 09:00", "12-18 21:00", "12-25 21:00", "12-26 09:00", "01-01 09:00"]),
+        (Shift.PREVIOUS, "0 9,21 * * FRI", ["12-18 09:00", "12-18 21:00", "12-24 09:00", "12-25 21:00", "01-01 09:00"]),
+        (Shift.PREVIOUS, "0 9,21 * * THU", ["12-23 21:00", "12-24 09:00", "12-31 09:00", "12-31 21:00"]),
+    ],
+)
+def test_a_day_of_another_zone_shifts_only_some_instants_of_a_day(shift: Shift, line: str, expected: list[str]) -> None:
+    """In this calendar's zone the 25th begins at 19:00 of the 24th."""
+    excluded = days("2026-12-25", zone="Etc/GMT-5")
+    assert fires(Cron(line), shift, excluded, len(expected)) == expected
+
+
 def test_a_date_is_that_of_the_calendars_zone() -> None:
     excluded = days("2026-12-25", zone="Pacific/Auckland")
     assert excluded.find(datetime(2026, 12, 24, 12, tzinfo=UTC)) == "holidays"
@@ -127,8 +141,11 @@ def test_an_interval_is_shifted_by_whole_days_alone() -> None:
 
 
 LINES = st.sampled_from(
-    ["0 9 * * *", "0 9,17 * * *", "30 8 * * 1", "0 0 * * 1-5", "0 12 1 * *", "0 9 * * 1,3", "30 23 * * 6", "15 0 * * 0"]
-)
+    [
+        "0 9 * * *", "0 9,17 * * *", "30 8 * * 1", "0 0 * * 1-5", "0 12 1 * *", "0 9 * * 1,3", "30 23 * * 6",
+        "15 0 * * 0", "0 6,18 * * 5", "0 */3 * * 2,6",
+    ]
+)  # fmt: skip
 ZONES = st.sampled_from(["UTC", "Europe/Paris", "Pacific/Auckland", "America/Los_Angeles"])
 DATES = st.sets(st.integers(0, 40).map(lambda n: str(date(2027, 3, 10) + timedelta(days=n))), min_size=1, max_size=12)
 

@@ -41,8 +41,8 @@ async def align_what_is_claimed(self: Occurrences, moves: Sequence[tuple[Occurre
     )
 
 
-async def amend_without_a_mark(self: Schedules, schedule: Schedule, *, digest: str) -> bool:
-    amended = await _amend(self, schedule, digest=digest)
+async def amend_without_a_mark(self: Schedules, schedule: Schedule, **checks: Any) -> bool:
+    amended = await _amend(self, schedule, **checks)
     await self._schedules.update_one({"_id": schedule.id}, {"$unset": {"aligning": ""}})
     return amended
 
@@ -55,7 +55,7 @@ async def find_no_days(store: Store, schedules: Any) -> Mapping[str, Days]:
     return {}
 
 
-async def see_no_change(self: Calendars, *, limit: int) -> list[Calendar]:
+async def see_no_change(self: Calendars, *, before: datetime, limit: int) -> list[Calendar]:
     return []
 
 
