@@ -106,7 +106,7 @@ def _definition(body: Body, targets: Targets) -> Definition:
         misfire=_misfire(body.misfire),
         retry=body.retry,
         labels=dict(body.labels),
-        offsets_ms=_offsets(body.offsets or ()),
+        offsets_ms=_offsets(body.offsets) if body.offsets else (),
         exclude=_calendars(body, recurrence),
         shift=Shift(body.shift or ""),
     )

@@ -8,6 +8,7 @@ import functools
 import json
 import math
 import re
+import threading
 from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -230,7 +231,7 @@ _INTEGERS = range(-(2**63), 2**64)
 _SURE_CHARACTERS = 18  # 64 bits keep any 18 digits
 M = TypeVar("M")
 # A union would be made anew for each look.
-_NUMBER, _NESTED = (int, float), (list, tuple)
+_NUMBER, _NESTED = (int, float), (list, dict)
 
 
 class _Inexact(str):
@@ -320,7 +321,7 @@ def decode_body(
     except msgspec.ValidationError as error:
         if limits is not None:
             with suppress(ValueError, RecursionError):
-                _check_names(json.loads(content, object_pairs_hook=tuple), shapes_of(kind), "")
+                _check_names(json.loads(content), shapes_of(kind), "")
         what, path = read_mistake(str(error), kind)
         raise Invalid(what, field=path or None) from None
     except msgspec.DecodeError:
@@ -332,31 +333,42 @@ def _check_values(content: bytes, kind: Any, *, checks_names: bool) -> None:
     """Raise `Invalid` if a key of the body has two values, because readers disagree about which one counts; if a number
     in a field for any value would change; or if such a field is nested too deep. A part that is not read, such as a
     payload, is passed on as it came."""
-    seen = is_deeper(content, JSON_DEPTH)
-
-    def note(pairs: list[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
-        nonlocal seen
-        seen = seen or len(dict(pairs)) < len(pairs)
-        return tuple(pairs)
-
-    def note_integer(text: str) -> str:
-        return text if len(text) <= _SURE_CHARACTERS else note_number(text, len(text) <= 20 and int(text) in _INTEGERS)
-
-    def note_number(text: str, is_kept: bool) -> str:
-        nonlocal seen
-        seen = seen or not is_kept
-        return text if is_kept else _Inexact(text)
-
-    whole = json.loads(
-        content.decode(),
-        object_pairs_hook=note,
-        parse_int=note_integer,
-        parse_float=lambda text: note_number(text, is_exact(text)),
-    )
+    _reader.is_suspicious = is_deeper(content, JSON_DEPTH)
+    whole = _reader.decode(content.decode())
     if checks_names:
         _check_names(whole, shapes_of(kind), "")
-    if seen:
+    if _reader.is_suspicious:
         _check_objects(whole, types_of(kind), "")
+
+
+class _Reader(threading.local):
+    """Reads JSON, and notes whether an object has a key twice (then it is a tuple of pairs) or a number would change.
+    To make a decoder takes as long as to read a small body."""
+
+    def __init__(self) -> None:
+        self.is_suspicious = False
+        self.decode = json.JSONDecoder(
+            object_pairs_hook=self._note,
+            parse_int=self._note_integer,
+            parse_float=lambda text: self._note_number(text, is_exact(text)),
+        ).decode
+
+    def _note(self, pairs: list[tuple[str, Any]]) -> dict[str, Any] | tuple[tuple[str, Any], ...]:
+        if len(named := dict(pairs)) == len(pairs):
+            return named
+        self.is_suspicious = True
+        return tuple(pairs)
+
+    def _note_integer(self, text: str) -> str:
+        is_sure = len(text) <= _SURE_CHARACTERS
+        return text if is_sure else self._note_number(text, len(text) <= 20 and int(text) in _INTEGERS)
+
+    def _note_number(self, text: str, is_kept: bool) -> str:
+        self.is_suspicious = self.is_suspicious or not is_kept
+        return text if is_kept else _Inexact(text)
+
+
+_reader = _Reader()
 
 
 class ObjectShape(Struct, frozen=True):
@@ -366,6 +378,7 @@ class ObjectShape(Struct, frozen=True):
     tag_field: str | None
     tag: Any
     fields: dict[str, tuple["ObjectShape", ...]]
+    with_objects: tuple[str, ...]
 
 
 @lru_cache
@@ -382,7 +395,8 @@ def _shapes(types: Types) -> Iterator[ObjectShape]:
                 field.encode_name: tuple(_shapes(types_within([each], field.encode_name))) for field in each.fields
             }
             tag = {each.tag_field: ()} if each.tag_field else {}
-            yield ObjectShape(get_origin(each.cls) or each.cls, each.tag_field, each.tag, fields | tag)
+            with_objects = tuple(name for name, inner in fields.items() if inner)
+            yield ObjectShape(get_origin(each.cls) or each.cls, each.tag_field, each.tag, fields | tag, with_objects)
 
 
 def _check_names(value: Any, shapes: tuple[ObjectShape, ...], place: str) -> None:
@@ -391,27 +405,29 @@ def _check_names(value: Any, shapes: tuple[ObjectShape, ...], place: str) -> Non
         for index, each in enumerate(value):
             if isinstance(each, _NESTED):
                 _check_names(each, shapes, f"{place}[{index}]")
-    if not isinstance(value, tuple) or not shapes:
+    if not isinstance(value, dict) or not shapes:
         return
-    shape: ObjectShape | None = shapes[0]
-    if shapes[0].tag is not None:
-        shape = next((each for each in shapes if (each.tag_field, each.tag) in value), None)
-    if shape is None:
-        return
+    shape = shapes[0]
+    if shape.tag_field is not None:
+        tag = value.get(shape.tag_field)
+        if (found := next((each for each in shapes if each.tag == tag), None)) is None:
+            return
+        shape = found
     known = shape.fields
-    for key, inner in value:
-        if (within := known.get(key)) is None:
-            name = f"{place}.{key}" if place else key
-            raise Invalid(f"there is no field {name!r}{suggest(key, known)}", field=name)
-        if within and isinstance(inner, _NESTED):
-            _check_names(inner, within, f"{place}.{key}" if place else key)
+    if not value.keys() <= known.keys():
+        key = next(key for key in value if key not in known)
+        name = f"{place}.{key}" if place else key
+        raise Invalid(f"there is no field {name!r}{suggest(key, known)}", field=name)
+    for key in shape.with_objects:
+        if isinstance(inner := value.get(key), _NESTED):
+            _check_names(inner, known[key], f"{place}.{key}" if place else key)
 
 
 def _check_objects(value: Any, types: Types, path: str, depth: int = 1) -> None:
     own = [each for each in types if not isinstance(each, inspect.RawType)]
     if not own:
         return
-    if depth > JSON_DEPTH and isinstance(value, list | tuple):
+    if depth > JSON_DEPTH and isinstance(value, list | dict | tuple):
         raise Invalid(
             f"the body is nested more than {JSON_DEPTH} deep", field=path.partition(".")[0].partition("[")[0] or None
         )
@@ -422,10 +438,12 @@ def _check_objects(value: Any, types: Types, path: str, depth: int = 1) -> None:
             _check_objects(each, types_within(own, ""), f"{path}[{index}]", depth + 1)
     elif isinstance(value, tuple):
         counts = Counter(key for key, _ in value)
-        for key, inner in value:
+        twice = next(key for key in counts if counts[key] > 1)
+        name = f"{path}.{twice}" if path else twice
+        raise Invalid(f"the body has the key {name!r} twice: remove one", field=name)
+    elif isinstance(value, dict):
+        for key, inner in value.items():
             name = f"{path}.{key}" if path else key
-            if counts[key] > 1:
-                raise Invalid(f"the body has the key {name!r} twice: remove one", field=name)
             _check_objects(inner, types_within(own, key), name, depth + 1)
 
 
