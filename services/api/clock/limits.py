@@ -59,7 +59,8 @@ class ScheduleLimits:
             each.id: refusal for each in wanted if (refusal := self._too_often(each)) is not None
         }
         refused |= await self._judge_jobs(wanted, maker)
-        refused |= {each.id: refusal for each in wanted if (refusal := await self.judge_calendars(each)) is not None}
+        excluding = [each for each in wanted if each.definition.exclude]
+        refused |= {each.id: refusal for each in excluding if (refusal := await self.judge_calendars(each)) is not None}
         others = [each for each in wanted if each.id not in refused]
         return refused | (await self._judge_number(others) if others else {})
 
