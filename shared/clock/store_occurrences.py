@@ -3,8 +3,8 @@
 A slice (the occurrences of a shard that are visible at a moment) is claimed by one update that writes a fresh token,
 and read by that token. `visible_at` is the only key of the hot path, so there is no `$or` and no second query. A pause
 leaves the token, so that a running attempt can still be completed; only a resume makes the occurrence visible again.
-Every write after a claim matches (id, token), so a process that lost its claim changes nothing. Only `acquit` still
-undoes a `begin` of the same process.
+Every write after a claim matches (id, token), so a process that lost its claim changes nothing, with one
+exception: `acquit` undoes the `begin` of its own process even then.
 """
 
 import secrets

@@ -249,7 +249,7 @@ async def test_a_slow_backfill_that_is_taken_over_fires_nothing_twice(
         monkeypatch.setattr(store.outcomes, "find", find)
         assert await backfills.run("ns/a", now - 10 * HOUR, now - HOUR) == 0
         await firing.run_once(await store.now())
-        monkeypatch.setattr(backfill, "_STORED_WITHIN", timedelta(-1))  # so long it has slept
+        monkeypatch.setattr(backfill, "_STORED_WITHIN", timedelta(-1))  # as if it had slept for long
         return found
 
     monkeypatch.setattr(store.outcomes, "find", be_overtaken)

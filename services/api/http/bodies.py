@@ -343,7 +343,7 @@ def _check_values(content: bytes, kind: Any, *, checks_names: bool) -> None:
 
 class _Reader(threading.local):
     """Reads JSON, and notes whether an object has a key twice (then it is a tuple of pairs) or a number would change.
-    To make a decoder takes as long as to read a small body."""
+    Each thread has one, because making a decoder takes as long as reading a small body."""
 
     def __init__(self) -> None:
         self.is_suspicious = False

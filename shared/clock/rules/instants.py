@@ -64,12 +64,12 @@ def find_planned(
     if definition.recurrence is None:
         return None
     after -= spread(definition, key)
-    shift = definition.shift if days is not None else Shift.NONE
+    shift = definition.shift
     earliest = days.across_block(after, -1) if days is not None and shift is Shift.NEXT else after
     raw_after = earliest if raw_after is None else max(raw_after, earliest)
     found: Planned | None = None
     found_at = until = LATEST
-    for each in planned_after(definition.recurrence, definition.shift, days, raw_after):
+    for each in planned_after(definition.recurrence, shift, days, raw_after):
         if each.at is not None and each.at > after and (found is None or each.at < found_at):
             found, found_at = each, each.at
             until = days.across_block(found_at, +1) if days is not None and shift is Shift.PREVIOUS else found_at

@@ -109,7 +109,7 @@ class Definition(Struct, frozen=True, kw_only=True):
 
 class Backfill(Struct, frozen=True):
     """A request of the time `at` to fire the instants from `since` until `until`. `done`: all of them are stored. If
-    its process died, another request took it over."""
+    its process died, another request took it over at `taken_over_at`."""
 
     since: datetime
     until: datetime
