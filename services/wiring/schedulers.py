@@ -69,8 +69,7 @@ def periodic_work(rooms: Rooms) -> list[Work]:
         return Swept(claimed=await rooms.clock.anchors.align_all())
 
     async def follow_calendars() -> Swept:
-        early = timedelta(seconds=chosen.early_seconds)
-        return Swept(claimed=await CalendarFollowing(store, time, early=early).run_once())
+        return Swept(claimed=await CalendarFollowing(store, time).run_once())
 
     async def forget_sessions() -> Swept:
         return Swept(discarded=await store.sessions.remove_over(await time.now()))

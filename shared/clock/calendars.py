@@ -6,15 +6,13 @@ after `_SETTLED_AFTER`, because a process that had read the calendar before may 
 """
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Protocol
 
-from shared.clock.rules.calendars import Days, Planned
-from shared.clock.rules.following import at_planned, raw_of
-from shared.clock.rules.instants import find_planned
+from shared.clock.rules.calendars import Days
+from shared.clock.rules.following import replan
 from shared.clock.rules.occurrences import Occurrence, OccurrenceKind
 from shared.clock.rules.schedules import Definition, Schedule, calendar_ids
-from shared.core.instants import MILLISECOND
 from shared.store import Store
 from shared.time import DatabaseTime
 
@@ -47,12 +45,9 @@ async def find_days_of(store: Store, schedule: _Excluding) -> Days | None:
 
 
 class CalendarFollowing:
-    """`early`: how long before their moments occurrences may fire."""
-
-    def __init__(self, store: Store, time: DatabaseTime, *, early: timedelta) -> None:
+    def __init__(self, store: Store, time: DatabaseTime) -> None:
         self._store = store
         self._time = time
-        self._early = early
 
     async def run_once(self) -> int:
         """Have the series of all schedules follow the calendars that were changed; returns how many calendars."""
@@ -75,16 +70,7 @@ class CalendarFollowing:
                 schedule.owner, 1, generation=schedule.generation, kind=OccurrenceKind.SERIES, after=now
             )
             for series in found:
-                planned = _plan_again(schedule, series, now + self._early, days[schedule.id])
-                if planned is not None:
-                    moves.append((series, at_planned(series, schedule.definition, schedule.key, planned)))
-        await self._store.occurrences.align([(old, new) for old, new in moves if old.due != new.due])
-
-
-def _plan_again(schedule: Schedule, series: Occurrence, fired_until: datetime, days: Days) -> Planned | None:
-    """The first instant after `fired_until`; the instant of the series itself if that is due earlier. Without a shift,
-    the instants in between were left out; with one, they have fired."""
-    definition, key = schedule.definition, schedule.key
-    raw_after = raw_of(definition, key, series) - MILLISECOND if definition.shift else None
-    after = min(fired_until, series.due - MILLISECOND)
-    return find_planned(definition, key, after, days, raw_after=raw_after)
+                moved = replan(schedule.definition, schedule.key, series, days[schedule.id], now)
+                if moved is not None and moved.place != series.place:
+                    moves.append((series, moved))
+        await self._store.occurrences.align(moves)

@@ -23,12 +23,14 @@ from shared.runtime.tracing import current_trace
 
 _KINDS = frozenset(kind.value for kind in OccurrenceKind)
 _codec = Codec(Occurrence)
-_OPTIONAL = ("token", "attempts", "begun", "trace", "offset_ms")  # absent rather than empty: two indexes are sparse
+# Absent rather than empty: two indexes are sparse.
+_OPTIONAL = ("token", "attempts", "begun", "trace", "offset_ms", "raws", "fired")
 _RETRIES_COUNTED = 10_000
 _RETRIES_OF_OWNER = 1_000
 _SOME = 64
 _BEHIND_SLASH = "0"  # the next character
 
+_Instants = tuple[datetime, ...]
 _RELEASED: list[Document] = [{"$set": {"visible_at": "$fires_at", "claims": 0}}, {"$unset": "token"}]
 
 
@@ -131,13 +133,13 @@ class Occurrences(Aggregate):
 
     async def advance(self, moves: Sequence[tuple[Occurrence, Occurrence]]) -> None:
         """Advance each claimed document of a series to its next instant; a held-back one stays held back."""
-        by_due: dict[tuple[datetime, int], list[Occurrence]] = {}
+        alike: dict[tuple[datetime, _Instants, _Instants], list[Occurrence]] = {}
         for claimed, following in moves:
-            by_due.setdefault((following.due, following.offset_ms), []).append(claimed)
+            alike.setdefault((following.due, following.raws, following.fired), []).append(claimed)
         await self._write(
             [
-                UpdateMany(query, _next_due_update(due, offset_ms))
-                for (due, offset_ms), claimed in by_due.items()
+                UpdateMany(query, _next_instant_update(*values))
+                for values, claimed in alike.items()
                 for query in _claims(claimed)
             ]
         )
@@ -387,7 +389,7 @@ def _not_parked(query: Document) -> Document:
 def _move_to(query: Document, moved: Occurrence) -> UpdateMany:
     visible_at: Any = PARKED if moved.visible_at == PARKED else _unless_held_back(moved.visible_at)
     fields = {"due": moved.due, "fires_at": moved.due, "visible_at": visible_at, "claims": 0}
-    return UpdateMany(query, [{"$set": fields | {"offset_ms": moved.offset_ms}}, {"$unset": "token"}])
+    return UpdateMany(query, _set_lists(fields, ["token"], raws=moved.raws))
 
 
 def _not_held_back(query: Document) -> Document:
@@ -405,10 +407,16 @@ def _unless_held_back(visible_at: Any) -> Document:
     return {"$cond": [{"$eq": ["$visible_at", HELD_BACK]}, HELD_BACK, visible_at]}
 
 
-def _next_due_update(due: datetime, offset_ms: int) -> list[Document]:
+def _next_instant_update(due: datetime, raws: _Instants, fired: _Instants) -> list[Document]:
     fields: Document = {"due": due, "fires_at": due, "visible_at": _unless_held_back(due), "claims": 0}
-    fields |= {"runs": {"$add": ["$runs", 1]}} | ({"offset_ms": offset_ms} if offset_ms else {})
-    return [{"$set": fields}, {"$unset": ["token", "begun", "attempts", *([] if offset_ms else ["offset_ms"])]}]
+    fields["runs"] = {"$add": ["$runs", 1]}
+    return _set_lists(fields, ["token", "begun", "attempts"], raws=raws, fired=fired)
+
+
+def _set_lists(fields: Document, unset: Sequence[str], **lists: _Instants) -> list[Document]:
+    """Set the fields, and the lists that are not empty."""
+    given = {name: list(instants) for name, instants in lists.items() if instants}
+    return [{"$set": fields | given}, {"$unset": [*unset, *(lists.keys() - given.keys())]}]
 
 
 def _document(occurrence: Occurrence) -> Document:

@@ -25,7 +25,6 @@ pytestmark = pytest.mark.native
 
 DAY = timedelta(days=1)
 DAILY = Definition(callback=CALLBACK, recurrence=Cron("0 0 * * *"), exclude=("off",))
-EARLY = timedelta(0)
 TIMES = ("due", "fires_at", "visible_at")
 MIDNIGHT = AHEAD  # the first instant after now lies long before; what counts is what comes after it
 
@@ -90,7 +89,7 @@ async def test_a_day_that_is_added_counts_at_once(store: Store, flow: ScheduleFl
 
 
 async def test_a_day_that_is_taken_off_fires_after_a_sweep(store: Store, flow: ScheduleFlow) -> None:
-    first, following = await tomorrow(store), CalendarFollowing(store, DatabaseTime(store), early=EARLY)
+    first, following = await tomorrow(store), CalendarFollowing(store, DatabaseTime(store))
     await exclude(store, first, first + DAY)
     await accepted(flow, wanted(definition=DAILY))
     await accepted(flow, wanted("b", replace(DAILY, exclude=())))
@@ -104,7 +103,7 @@ async def test_a_day_that_is_taken_off_fires_after_a_sweep(store: Store, flow: S
 
 async def test_a_changed_calendar_is_looked_at_twice(store: Store, flow: ScheduleFlow) -> None:
     """A process that has read the calendar before the change stores the series after the first look."""
-    first, following = await tomorrow(store), CalendarFollowing(store, DatabaseTime(store), early=EARLY)
+    first, following = await tomorrow(store), CalendarFollowing(store, DatabaseTime(store))
     await exclude(store, first)
     await accepted(flow, wanted(definition=DAILY))
     await exclude(store, first + 100 * DAY)
@@ -120,7 +119,7 @@ async def test_a_changed_calendar_is_looked_at_twice(store: Store, flow: Schedul
 
 async def test_a_series_that_fired_early_does_not_go_back(store: Store, flow: ScheduleFlow) -> None:
     first = await tomorrow(store)
-    following = CalendarFollowing(store, DatabaseTime(store), early=2 * DAY)
+    following = CalendarFollowing(store, DatabaseTime(store))
     await exclude(store, first + 100 * DAY)
     await accepted(flow, wanted(definition=DAILY))
     await Firing(store).run_once(first)
@@ -131,7 +130,7 @@ async def test_a_series_that_fired_early_does_not_go_back(store: Store, flow: Sc
 
 
 async def test_an_instant_that_was_shifted_back_does_not_fire_again(store: Store, flow: ScheduleFlow) -> None:
-    first, following = await tomorrow(store), CalendarFollowing(store, DatabaseTime(store), early=EARLY)
+    first, following = await tomorrow(store), CalendarFollowing(store, DatabaseTime(store))
     await exclude(store, first + DAY)
     weekly = replace(DAILY, recurrence=Cron(f"0 0 * * {(first + DAY).isoweekday() % 7}"), shift=Shift.PREVIOUS)
     await accepted(flow, wanted(definition=weekly))
@@ -143,8 +142,27 @@ async def test_an_instant_that_was_shifted_back_does_not_fire_again(store: Store
     assert await due(store) == first + 8 * DAY
 
 
+async def test_a_shifted_instant_whose_day_is_removed_fires_on_its_own_day(store: Store, flow: ScheduleFlow) -> None:
+    first, following = await tomorrow(store), CalendarFollowing(store, DatabaseTime(store))
+    await exclude(store, first)
+    twice = replace(DAILY, recurrence=Cron("0 0,12 * * *", starts_at=first), shift=Shift.NEXT)
+    await accepted(flow, wanted(definition=twice))
+    firing = Firing(store)
+    await firing.run_once(first + DAY)
+    [series] = await pending(store)
+    assert (series.due, series.raws) == (first + DAY + 12 * HOUR, (first + 12 * HOUR, first + DAY + 12 * HOUR))
+    assert series.fired[1:] == (first, first + DAY)
+    await exclude(store, first + 100 * DAY)
+    assert await following.run_once() == 1
+    [series] = await pending(store)
+    assert (series.due, series.raws) == (first + 12 * HOUR, ())
+    for _ in range(3):
+        await firing.run_once(AHEAD)
+    assert [at - first for _, at in firing.fired] == [DAY, 12 * HOUR, DAY + 12 * HOUR, 2 * DAY]
+
+
 async def test_a_claimed_series_is_left_to_its_scheduler(store: Store, flow: ScheduleFlow) -> None:
-    first, following = await tomorrow(store), CalendarFollowing(store, DatabaseTime(store), early=EARLY)
+    first, following = await tomorrow(store), CalendarFollowing(store, DatabaseTime(store))
     await exclude(store, first)
     await accepted(flow, wanted(definition=DAILY))
     await store.occurrences._occurrences.update_many({}, {"$set": {"token": "another-scheduler"}})

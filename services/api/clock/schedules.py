@@ -49,7 +49,7 @@ from services.api.http.routes import Parameter, Resource, Route
 from shared.accounts.rules.apps import fold_namespace
 from shared.clock.calendars import find_days_of
 from shared.clock.rules.callbacks import Targets
-from shared.clock.rules.instants import find_planned
+from shared.clock.rules.instants import find_upcoming
 from shared.clock.rules.occurrences import Occurrence, OccurrenceKind, read_owner
 from shared.clock.rules.schedules import KEY as KEY_RULE
 from shared.clock.rules.schedules import (
@@ -293,7 +293,7 @@ def id_of(request: Request[Any, Any, Any], key: str) -> str:
 def lies_ahead(definition: Definition, key: str, now: datetime) -> bool:
     if definition.recurrence is None:
         return definition.instants[-1] > now
-    return find_planned(definition, key, now) is not None
+    return find_upcoming(definition, key, now) is not None
 
 
 def require(found: T | None, key: str) -> T:

@@ -8,10 +8,11 @@ onto another one, the two fire once. So the *planned* instants of a recurrence f
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timedelta
 from enum import StrEnum
+from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
-from shared.clock.rules.recurrence import Cron, Every, Recurrence, next_after
+from shared.clock.rules.recurrence import Cron, Every, Recurrence, next_after, times_of_day
 from shared.core.errors import Invalid
 from shared.core.instants import MILLISECOND, first_shown, wall_at
 from shared.core.time_zones import time_zone
@@ -20,6 +21,8 @@ DATES = 1_000
 EXCLUDES = 10
 """Maximum of calendars of a schedule."""
 LONGEST_SHIFT = timedelta(days=31)
+SHIFTED_A_DAY = 24
+"""Maximum of instants a day with a shift, because a search for the next one looks at those of a month."""
 _DAY = timedelta(days=1)
 # An instant is shifted by steps of up to 25 hours, and an excluded day has at least 22: it meets one of these.
 _PROBED = (timedelta(0), timedelta(hours=13), timedelta(hours=26))
@@ -51,10 +54,19 @@ class Days:
         self._calendars = [
             (each.name, time_zone(each.timezone), frozenset(map(date.fromisoformat, each.dates))) for each in calendars
         ]
+        self._instants: dict[tuple[datetime, str], datetime | None] = {}
 
     def find(self, instant: datetime) -> str:
         """The name of a calendar that has the instant's date; `""` if none has."""
         return next((name for name, zone, dates in self._calendars if wall_at(instant, zone).date() in dates), "")
+
+    def instant_of(self, wall: datetime, zone: ZoneInfo) -> datetime | None:
+        """When clocks of the zone show this local time; `None` on an excluded day. The instants of a block of days are
+        shifted across the same times, so these are kept."""
+        if (wall, zone.key) not in self._instants:
+            at = first_shown(wall, zone)
+            self._instants[wall, zone.key] = None if self.find(at) else at
+        return self._instants[wall, zone.key]
 
     def last_moment(self, instant: datetime) -> datetime:
         """The last moment of the excluded day on which the instant is."""
@@ -82,9 +94,12 @@ class Planned(Struct, frozen=True):
 
 
 def check_shift(recurrence: Recurrence, shift: Shift) -> None:
-    """Raise `Invalid` for an interval whose instants are at other times each day."""
+    """Raise `Invalid` for an interval whose instants are at other times each day, and for too many instants a day."""
     if shift and isinstance(recurrence, Every) and timedelta(seconds=recurrence.seconds) % _DAY:
         raise Invalid("shift goes with cron, or with an every of whole days", field="shift", value=shift.value)
+    if shift and isinstance(recurrence, Cron) and times_of_day(recurrence) > SHIFTED_A_DAY:
+        rule = f"shift goes with at most {SHIFTED_A_DAY} instants a day: leave shift out, or fire less often"
+        raise Invalid(rule, field="shift", value=shift.value)
 
 
 def plan(recurrence: Recurrence, shift: Shift, days: Days, raw: datetime) -> Planned:
@@ -95,10 +110,8 @@ def plan(recurrence: Recurrence, shift: Shift, days: Days, raw: datetime) -> Pla
         return Planned(raw, None, calendar)
     zone = time_zone(recurrence.timezone if isinstance(recurrence, Cron) else "UTC")
     wall, step = wall_at(raw, zone), _DAY if shift is Shift.NEXT else -_DAY
-    shifted = timedelta(0)
-    while abs(shifted := shifted + step) <= LONGEST_SHIFT:
-        at = first_shown(wall + shifted, zone)
-        if not days.find(at):
+    for number in range(1, LONGEST_SHIFT.days + 1):
+        if (at := days.instant_of(wall + number * step, zone)) is not None:
             return Planned(raw, at, calendar)
     return Planned(raw, None, calendar)
 

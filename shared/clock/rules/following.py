@@ -1,12 +1,13 @@
 """A stored occurrence against its schedule as it is now: its place, and the verdict when it is due."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 
 import msgspec
 
-from shared.clock.rules.calendars import Days, Planned, plan
-from shared.clock.rules.instants import find_planned, offset_due, spread
+from shared.clock.rules.calendars import Days
+from shared.clock.rules.instants import Upcoming, find_upcoming, offset_due, settled_until, spread
 from shared.clock.rules.occurrences import PARKED, Occurrence, OccurrenceKind, at_offset, lateness, once, series
 from shared.clock.rules.schedules import COMMITTED_WITHIN, Definition, Misfire, MisfireMode, Schedule, ScheduleState
 from shared.core.instants import MILLISECOND
@@ -14,15 +15,16 @@ from shared.core.instants import MILLISECOND
 
 def occurrences(schedule: Schedule, days: Days | None = None) -> list[Occurrence]:
     """The occurrences to insert for the schedule: one for each instant after its acceptance, or the series. Around an
-    anchor, past ones are parked. `days` as in `find_planned`."""
+    anchor, past ones are parked. `days` as in `find_upcoming`."""
     definition, accepted_at = schedule.definition, schedule.accepted_at
+    delay = spread(definition, schedule.key)
     if definition.recurrence is not None:
-        first = find_planned(definition, schedule.key, accepted_at, days)
+        first = find_upcoming(definition, schedule.key, accepted_at, days)
         if first is None:
             return []
-        made = series(schedule.owner, schedule.generation, first.raw, accepted_at=accepted_at, size=schedule.size)
-        return [at_planned(made, definition, schedule.key, first)]
-    delay = spread(definition, schedule.key)
+        made = series(schedule.owner, schedule.generation, first.at, accepted_at=accepted_at, size=schedule.size)
+        fired = _fired_after(definition, accepted_at - delay, days)
+        return [msgspec.structs.replace(_at_upcoming(made, delay, first), fired=fired)]
     owner, generation, size = schedule.owner, schedule.generation, schedule.size
     if definition.anchor is not None:
         return [
@@ -62,8 +64,7 @@ def next_occurrence(
     """A series' document at its next instant; `None` if the series has ended.
 
     The series jumps over instants up to `passed_over`. With `max_occurrences` it goes one by one, because each skipped
-    instant counts. If the calendars were changed since the document was stored, it leaves out all raw instants up to
-    its own: they may have fired, on other days.
+    instant counts.
     """
     runs = occurrence.runs + 1
     if definition.max_occurrences is not None and runs >= definition.max_occurrences:
@@ -71,42 +72,44 @@ def next_occurrence(
     after = occurrence.due
     if passed_over is not None and definition.max_occurrences is None:
         after = max(after, passed_over)
-    raw_after = raw_of(definition, key, occurrence)
-    is_as_planned = occurrence.due == _due_of(definition, key, raw_after, days)
-    found = find_planned(definition, key, after, days, raw_after=None if is_as_planned else raw_after)
+    delay = spread(definition, key)
+    raws = occurrence.raws or (occurrence.due - delay,)
+    fired = _fired_after(definition, after - delay, days, occurrence.fired, raws)
+    found = find_upcoming(definition, key, after, days, fired=fired)
     if found is None:
         return None
-    moved = at_planned(occurrence, definition, key, found)
-    return msgspec.structs.replace(moved, token="", attempts=0, claims=0, begun=0, runs=runs)
+    moved = _at_upcoming(occurrence, delay, found)
+    return msgspec.structs.replace(moved, token="", attempts=0, claims=0, begun=0, runs=runs, fired=fired)
 
 
-def raw_of(definition: Definition, key: str, occurrence: Occurrence) -> datetime:
-    """The raw instant of a series' document."""
-    return occurrence.due - spread(definition, key) + timedelta(milliseconds=occurrence.offset_ms)
+def _fired_after(
+    definition: Definition,
+    after: datetime,
+    days: Days | None,
+    fired: Sequence[datetime] = (),
+    raws: Sequence[datetime] = (),
+) -> tuple[datetime, ...]:
+    """The `fired` of a series that goes on after `after`, when these `raws` have fired too."""
+    if not definition.exclude:
+        return ()
+    until = settled_until(definition.shift, after, days, fired)
+    return (until, *sorted(each for each in {*fired, *raws} if each > until))
 
 
-def _due_of(definition: Definition, key: str, raw: datetime, days: Days | None) -> datetime | None:
-    """The due time of a raw instant; `None` if it is left out."""
-    if days is None or definition.recurrence is None:
-        return raw + spread(definition, key)
-    at = plan(definition.recurrence, definition.shift, days, raw).at
-    return None if at is None else at + spread(definition, key)
+def replan(
+    definition: Definition, key: str, occurrence: Occurrence, days: Days, after: datetime | None = None
+) -> Occurrence | None:
+    """A series' document at the first moment after `after` that today's calendars leave it; from its own moment on, by
+    default. `None` if there is none."""
+    after = occurrence.due - MILLISECOND if after is None else after
+    found = find_upcoming(definition, key, after, days, fired=occurrence.fired)
+    return None if found is None else _at_upcoming(occurrence, spread(definition, key), found)
 
 
-def replan(definition: Definition, key: str, occurrence: Occurrence, days: Days) -> Occurrence | None:
-    """The document at the instant that its raw instant has under today's calendars; otherwise at the next one. `None`
-    if there is none."""
-    raw = raw_of(definition, key, occurrence)
-    found = find_planned(definition, key, occurrence.due - MILLISECOND, days, raw_after=raw - MILLISECOND)
-    return None if found is None else at_planned(occurrence, definition, key, found)
-
-
-def at_planned(occurrence: Occurrence, definition: Definition, key: str, planned: Planned) -> Occurrence:
-    """A series' document at this instant."""
-    assert planned.at is not None
-    due = planned.at + spread(definition, key)
-    offset_ms = (planned.raw - planned.at) // MILLISECOND
-    return msgspec.structs.replace(occurrence, due=due, fires_at=due, visible_at=due, offset_ms=offset_ms)
+def _at_upcoming(occurrence: Occurrence, delay: timedelta, upcoming: Upcoming) -> Occurrence:
+    due = upcoming.at + delay
+    raws = () if upcoming.raws == (upcoming.at,) else upcoming.raws
+    return msgspec.structs.replace(occurrence, due=due, fires_at=due, visible_at=due, raws=raws)
 
 
 class Verdict(Enum):
@@ -133,7 +136,7 @@ def verdict_of(schedule: Schedule | None, occurrence: Occurrence, now: datetime,
         return Verdict.WAIT if now < occurrence.accepted_at + COMMITTED_WITHIN else Verdict.VOID
     if occurrence.kind is OccurrenceKind.OFFSET or days is not None:
         placed = place_now(schedule, occurrence, days)
-        if placed is None or placed.due != occurrence.due or placed.visible_at == PARKED:
+        if placed is None or placed.place != occurrence.place or placed.visible_at == PARKED:
             return Verdict.FOLLOW
     if schedule.state is ScheduleState.PAUSED and occurrence.kind is not OccurrenceKind.ASKED:
         return Verdict.HOLD

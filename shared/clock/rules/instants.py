@@ -1,13 +1,14 @@
 """The instants of a definition: offsets from an anchor, the delay within a window, and excluded days."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from itertools import takewhile
+from itertools import islice, takewhile
 
 import msgspec
+from msgspec import Struct
 
-from shared.clock.rules.calendars import Days, Planned, Shift, planned_after
+from shared.clock.rules.calendars import Days, Shift, planned_after
 from shared.clock.rules.schedules import Definition
 from shared.core.errors import Invalid
 from shared.core.instants import EPOCH, LATEST, MILLISECOND, format_instant, spread_ms
@@ -53,30 +54,50 @@ def spread(definition: Definition, key: str) -> timedelta:
     return timedelta(milliseconds=spread_ms(key, definition.window_seconds))
 
 
-def find_planned(
-    definition: Definition, key: str, after: datetime, days: Days | None = None, *, raw_after: datetime | None = None
-) -> Planned | None:
-    """The planned instant of a recurrence that fires first after `after`; `None` if there is none.
+class Upcoming(Struct, frozen=True):
+    """The next moment of a recurrence, without its delay, and the raw instants that fire then."""
 
-    `raw_after` bounds the instant before any shift as well. `days`: the excluded days; `None` if there are no
-    calendars.
+    at: datetime
+    raws: tuple[datetime, ...]
+
+
+def find_upcoming(
+    definition: Definition, key: str, after: datetime, days: Days | None = None, *, fired: Sequence[datetime] = ()
+) -> Upcoming | None:
+    return next(moments_after(definition, key, after, days, fired=fired), None)
+
+
+def moments_after(
+    definition: Definition, key: str, after: datetime, days: Days | None = None, *, fired: Sequence[datetime] = ()
+) -> Iterator[Upcoming]:
+    """The moments after `after` at which a recurrence fires.
+
+    `days`: the excluded days; `None` if there are no calendars. `fired` as in an occurrence.
     """
     if definition.recurrence is None:
-        return None
+        return
     after -= spread(definition, key)
     shift = definition.shift
+    waiting: dict[datetime, list[datetime]] = {}
+    at = until = EPOCH
+    for each in planned_after(definition.recurrence, shift, days, settled_until(shift, after, days, fired)):
+        if each.at is not None and each.at > after and each.raw not in fired:
+            waiting.setdefault(each.at, []).append(each.raw)
+        while waiting:
+            if at != (at := min(waiting)):
+                until = days.across_block(at, +1) if days is not None and shift is Shift.PREVIOUS else at
+            # A later raw instant may be shifted to an earlier moment, up to here.
+            if each.raw < until:
+                break
+            yield Upcoming(at, tuple(waiting.pop(at)))
+    for at in sorted(waiting):
+        yield Upcoming(at, tuple(waiting[at]))
+
+
+def settled_until(shift: Shift, after: datetime, days: Days | None, fired: Sequence[datetime]) -> datetime:
+    """Raw instants up to here do not fire after `after`: they have fired, or are not shifted that far."""
     earliest = days.across_block(after, -1) if days is not None and shift is Shift.NEXT else after
-    raw_after = earliest if raw_after is None else max(raw_after, earliest)
-    found: Planned | None = None
-    found_at = until = LATEST
-    for each in planned_after(definition.recurrence, shift, days, raw_after):
-        if each.at is not None and each.at > after and (found is None or each.at < found_at):
-            found, found_at = each, each.at
-            until = days.across_block(found_at, +1) if days is not None and shift is Shift.PREVIOUS else found_at
-        # A later raw instant may be shifted to an earlier time than the found one, up to here.
-        if found is not None and each.raw >= until:
-            break
-    return found
+    return max([earliest, *fired[:1]])
 
 
 def due_instants(
@@ -87,12 +108,8 @@ def due_instants(
     if definition.recurrence is None:
         yield from (instant + delay for instant in definition.instants if instant + delay > after)
         return
-    found = find_planned(definition, key, after, days)
-    while found is not None and (definition.max_occurrences is None or runs < definition.max_occurrences):
-        assert found.at is not None
-        yield found.at + delay
-        runs += 1
-        found = find_planned(definition, key, found.at + delay, days)
+    left = None if definition.max_occurrences is None else max(0, definition.max_occurrences - runs)
+    yield from (each.at + delay for each in islice(moments_after(definition, key, after, days), left))
 
 
 def instants_between(

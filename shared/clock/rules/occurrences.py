@@ -64,8 +64,9 @@ class Occurrence(Struct, frozen=True, kw_only=True):
     message in bytes, because everything fired at once must fit into memory. `trace` is that of the request
     (`shared.runtime.tracing`).
 
-    `offset_ms`: for `OFFSET`, the offset from the anchor. For `SERIES`, the raw instant minus the instant at which it
-    fires.
+    `offset_ms`: for `OFFSET`, the offset from the anchor. For `SERIES`, `raws` are the raw instants that fire at `due`,
+    without delay, unless it is `due` alone. If the schedule excludes days, raw instants up to the first of `fired` do
+    not fire any more, and the others of `fired` have fired before their turn.
     """
 
     id: str
@@ -85,6 +86,13 @@ class Occurrence(Struct, frozen=True, kw_only=True):
     size: int = 0
     trace: str = ""
     offset_ms: int = 0
+    raws: tuple[datetime, ...] = ()
+    fired: tuple[datetime, ...] = ()
+
+    @property
+    def place(self) -> tuple[datetime, tuple[datetime, ...]]:
+        """Its instants: an anchor or a calendar moves it from one place to another."""
+        return self.due, self.raws
 
     @property
     def is_suspect(self) -> bool:

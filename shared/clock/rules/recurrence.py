@@ -96,6 +96,11 @@ def check_cron(line: str, timezone: str) -> None:
         raise Invalid("this cron line never fires", field="cron", value=line)
 
 
+def times_of_day(cron: Cron) -> int:
+    """How often it fires on a day."""
+    return _parse(cron.line).times_of_day
+
+
 def next_after(recurrence: Recurrence, moment: datetime) -> datetime | None:
     """The first instant after `moment`, in UTC and whole milliseconds; `None` if none comes before the year 2201."""
     if recurrence.starts_at is not None:
@@ -131,6 +136,7 @@ class _Line:
         self._months = sorted(parsed.months)
         self._fires_on = parsed.match_day
         self._days_by_kind: dict[tuple[int, int], list[int]] = {}
+        self.times_of_day = len(self._hours) * len(self._minutes)
         self.elapsed = any(field.startswith("*") for field in parsed.parts[1:3])
 
     def at_or_after(self, wall: datetime) -> datetime | None:

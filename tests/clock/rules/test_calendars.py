@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from shared.clock.rules.calendars import Calendar, Days, Shift, check_shift, plan, planned_after
 from shared.clock.rules.callbacks import HttpCallback
-from shared.clock.rules.following import next_occurrence, occurrences, raw_of, replan
-from shared.clock.rules.instants import due_instants, find_planned
+from shared.clock.rules.following import next_occurrence, occurrences, replan
+from shared.clock.rules.instants import due_instants, find_upcoming
 from shared.clock.rules.recurrence import Cron, Every, Recurrence
 from shared.clock.rules.schedules import Definition, Schedule
 from shared.core.errors import Invalid
@@ -133,11 +133,15 @@ def test_a_block_of_more_than_a_month_leaves_out() -> None:
     assert plan(DAILY, Shift.NEXT, excluded, datetime(2026, 12, 21, 9, tzinfo=UTC)).at is None
 
 
-def test_an_interval_is_shifted_by_whole_days_alone() -> None:
+def test_a_shift_is_for_whole_days_and_few_instants() -> None:
     check_shift(Every(86_400, FRIDAY), Shift.NEXT)
     check_shift(Every(60, FRIDAY), Shift.NONE)
     with pytest.raises(Invalid, match="whole days"):
         check_shift(Every(3_600, FRIDAY), Shift.NEXT)
+    check_shift(Cron("*/5 * * * *"), Shift.NONE)
+    check_shift(Cron("0,30 0-11 * * *"), Shift.NEXT)
+    with pytest.raises(Invalid, match="at most 24 instants a day"):
+        check_shift(Cron("*/30 0-12 * * 1"), Shift.NEXT)
 
 
 LINES = st.sampled_from(
@@ -175,12 +179,11 @@ def test_a_series_fires_each_planned_instant_once(
         found.append(series.due)
         assert not excluded.find(series.due)
         assert replan(definition, "k", series, excluded) == series
-        raw = raw_of(definition, "k", series)
-        if raw != series.due:
+        for raw in series.raws:
             assert wall_at(raw, time_zone(own)).time() == wall_at(series.due, time_zone(own)).time() or shift
         following = next_occurrence(definition, "k", series, days=excluded)
         assert following is not None
         series = following
     assert found == by_hand(recurrence, shift, excluded, end)
-    first = find_planned(definition, "k", start, excluded)
+    first = find_upcoming(definition, "k", start, excluded)
     assert first is not None and first.at == (found[0] if found else first.at)

@@ -18,7 +18,7 @@ from shared.clock.rules.following import (
     occurrences,
     verdict_of,
 )
-from shared.clock.rules.instants import due_instants, find_planned, last_due, spread
+from shared.clock.rules.instants import due_instants, find_upcoming, last_due, spread
 from shared.clock.rules.occurrences import Occurrence, OccurrenceKind, once, series
 from shared.clock.rules.recurrence import Cron, Every
 from shared.clock.rules.schedules import (
@@ -229,8 +229,8 @@ def test_a_series_ends_at_its_bound() -> None:
     last = series("schedule/ns/a", "g", NOON + HOUR, accepted_at=NOON)
     assert next_occurrence(definition, "a", replace(last, due=NOON)) is not None
     assert next_occurrence(definition, "a", last) is None
-    assert find_planned(definition, "a", NOON + HOUR) is None
-    assert find_planned(LIST, "a", NOON - HOUR) is None
+    assert find_upcoming(definition, "a", NOON + HOUR) is None
+    assert find_upcoming(LIST, "a", NOON - HOUR) is None
 
 
 def test_nothing_is_upcoming_behind_the_last_instant() -> None:

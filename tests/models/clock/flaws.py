@@ -1,16 +1,16 @@
 """The changes of mutants: one function in the place of another."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from pymongo import UpdateMany
 
-from shared.clock.rules import following, instants
-from shared.clock.rules.calendars import Calendar, Days, Planned
+from shared.clock.rules import following
+from shared.clock.rules.calendars import Calendar, Days
 from shared.clock.rules.following import Verdict
 from shared.clock.rules.occurrences import Occurrence
-from shared.clock.rules.schedules import Definition, Schedule
+from shared.clock.rules.schedules import Schedule
 from shared.clock.store_occurrences import Occurrences
 from shared.clock.store_outcomes import Outcomes
 from shared.clock.store_schedules import Calendars, Schedules
@@ -18,7 +18,6 @@ from shared.store import Store
 
 _judge = following.judge
 _amend = Schedules.amend
-_find_planned = instants.find_planned
 
 
 def judge_without_moves(schedule: Schedule | None, occurrence: Occurrence, now: datetime, **rest: Any) -> Verdict:
@@ -59,8 +58,5 @@ async def see_no_change(self: Calendars, *, before: datetime, limit: int) -> lis
     return []
 
 
-def find_planned_at_once(
-    definition: Definition, key: str, after: datetime, days: Days | None = None, **rest: Any
-) -> Planned | None:
-    """The first instant is `after` itself, if that is one."""
-    return _find_planned(definition, key, after - timedelta(milliseconds=1), days, **rest)
+def note_nothing_fired(*_: Any) -> tuple[datetime, ...]:
+    return ()

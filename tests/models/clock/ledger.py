@@ -11,8 +11,7 @@ from datetime import datetime, timedelta
 
 from shared.clock.rules.calendars import Calendar, Days
 from shared.clock.rules.callbacks import RabbitCallback
-from shared.clock.rules.following import raw_of
-from shared.clock.rules.instants import offset_due
+from shared.clock.rules.instants import offset_due, spread
 from shared.clock.rules.occurrences import Occurrence, OccurrenceKind
 from shared.clock.rules.recurrence import next_after
 from shared.clock.rules.schedules import Definition, Schedule, ScheduleState
@@ -35,13 +34,13 @@ class Firing(Walk):
 
 @dataclass
 class Attempt:
-    """A message at the target. `raw` is the raw instant of a series with calendars."""
+    """A message at the target. `raws` are the raw instants of a series with calendars."""
 
     place: int
     walk: Firing
     at: datetime
     sent: Sent
-    raw: datetime | None
+    raws: frozenset[datetime]
 
 
 class Ledger:
@@ -131,7 +130,7 @@ class Ledger:
 
     def hear(self, place: int, walk: Firing, now: datetime, sent: Sent) -> None:
         """A message has reached the target."""
-        attempt = Attempt(place, walk, now, sent, self._raw(walk, sent))
+        attempt = Attempt(place, walk, now, sent, self._raws(walk, sent))
         life = self.find_life(sent.key, sent.id, sent.due)
         if life is None:
             self._complain(attempt, "has an id that belongs to no instant of its key")
@@ -139,12 +138,12 @@ class Ledger:
             self._check(attempt, life)
         self.attempts[sent.id].append(attempt)
 
-    def _raw(self, walk: Firing, sent: Sent) -> datetime | None:
+    def _raws(self, walk: Firing, sent: Sent) -> frozenset[datetime]:
         document = self._read(walk, sent)
         fired = next(each for each in walk.fires if each.message_id == sent.id and each.attempts + 1 == sent.attempt)
         if document is None or fired.kind is not OccurrenceKind.SERIES or not document.definition.exclude:
-            return None
-        return raw_of(document.definition, sent.key, fired)
+            return frozenset()
+        return frozenset(fired.raws or (fired.due - spread(document.definition, sent.key),))
 
     def _read(self, walk: Firing, sent: Sent) -> Schedule | None:
         """The document as the walk has read it."""
@@ -177,13 +176,14 @@ class Ledger:
             _, offset = life.offsets[sent.id]
             if offset_due(definition, sent.key, offset) != sent.due:
                 self._complain(attempt, "is not where its anchor puts it")
-        elif attempt.raw is not None:
+        elif attempt.raws:
             looked = attempt.walk.at("calendars.many") or attempt.walk.at("schedules.many")
             assert definition.recurrence is not None
             if self.days(at=looked).find(sent.due):
                 self._complain(attempt, "is on an excluded day")
-            if next_after(definition.recurrence, attempt.raw - _MILLISECOND) != attempt.raw:
-                self._complain(attempt, f"is of {attempt.raw}, which is no instant of its recurrence")
+            for raw in attempt.raws:
+                if next_after(definition.recurrence, raw - _MILLISECOND) != raw:
+                    self._complain(attempt, f"is of {raw}, which is no instant of its recurrence")
         elif sent.id not in life.promised and not definition.exclude:
             self._complain(attempt, "was never asked for")
 
@@ -207,16 +207,16 @@ class Ledger:
             asked_since = life.asked_at(attempt.sent.id) > earlier.place
             if earlier.sent.answer is Answer.CONFIRMED and self._is_settled(earlier, checked) and not asked_since:
                 self._complain(attempt, f"is a repeat of what was dealt with at {earlier.place}")
-        for earlier in self.of_series(life) if attempt.raw is not None else ():
-            is_same = earlier.raw == attempt.raw and earlier.sent.due != attempt.sent.due
+        for earlier in self.of_series(life):
+            is_same = earlier.raws & attempt.raws and earlier.sent.due != attempt.sent.due
             if is_same and earlier.sent.answer.told and self._is_settled(earlier, checked):
-                self._complain(attempt, f"is of the raw instant that was dealt with at {earlier.place}")
+                self._complain(attempt, f"is of a raw instant that was dealt with at {earlier.place}")
 
     def of_series(self, life: Life) -> Iterator[Attempt]:
         """The attempts of a series with calendars."""
         for id, attempts in self.attempts.items():
             if attempts and life.knows(id, attempts[0].sent.due):
-                yield from (each for each in attempts if each.raw is not None)
+                yield from (each for each in attempts if each.raws)
 
     def _is_settled(self, attempt: Attempt, before: int) -> bool:
         """Whether its walk came to a good end before that place, in one go or while it held all that it fired."""

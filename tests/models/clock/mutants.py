@@ -76,11 +76,11 @@ MUTANTS = {
         meetings.test_days_that_are_taken_off,
         (Calendars, "find_changed", flaws.see_no_change),
     ),
-    "the same instant again": _mutant(
-        "the next instant of a series may be the one that has fired",
-        "is a repeat",
-        meetings.test_an_instant_that_is_shifted_onto_another_one,
-        (following, "find_planned", flaws.find_planned_at_once),
+    "forgotten instants": _mutant(
+        "a series does not note the instants that have fired before their turn",
+        "is of a raw instant that was dealt with",
+        meetings.test_a_day_that_is_taken_off_after_its_shifted_instant_has_fired,
+        (following, "_fired_after", flaws.note_nothing_fired),
     ),
 }
 """By their names."""

@@ -202,6 +202,32 @@ async def test_a_day_that_is_taken_off_after_its_shifted_instant_has_fired(world
     await check(world)
 
 
+async def test_a_day_that_is_added_after_a_merged_instant_has_fired(world: World) -> None:
+    """The first instant is shifted onto the second; the day of both is excluded while they are fired."""
+    await exclude(world, 1)
+    await series(world, days=1, runs=3, shift=Shift.NEXT)
+    await fired(world, 0, Answer.CONFIRMED)
+    world.time.advance(2 * DAY)
+    walk = await fired(world, 0, Answer.CONFIRMED, (0, Fate.SLEEPS))
+    await up_to(walk, "target.deliver")
+    await exclude(world, 1, 2)
+    await walk.go(ALL, Fate.GOES_ON)
+    await world.follow(AT_ONCE)
+    await check(world)
+
+
+async def test_a_day_that_is_added_and_removed_before_a_shifted_instant_fires(world: World) -> None:
+    await series(world, days=2, runs=3, shift=Shift.PREVIOUS)
+    await fired(world, 0, Answer.CONFIRMED)
+    world.time.advance(DAY + DAY // 2)
+    for days in ([0], []):
+        await exclude(world, *days)
+        await world.follow(AT_ONCE)
+    [entry] = await world.pending()
+    assert entry.due - world.time.reckon() < timedelta(days=1)
+    await check(world)
+
+
 async def test_a_parked_offset_of_a_schedule_that_was_never_stored(world: World) -> None:
     """It keeps no other schedule of its key from its end."""
     walk = await given(world, [-20, 40], 0, (0, Fate.SLEEPS))

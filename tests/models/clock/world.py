@@ -14,8 +14,7 @@ from services.scheduler.sweep import Sweep
 from shared.clock.anchors import AnchorFlow
 from shared.clock.calendars import CalendarFollowing
 from shared.clock.rules.calendars import Calendar
-from shared.clock.rules.following import raw_of
-from shared.clock.rules.instants import find_planned, offset_due
+from shared.clock.rules.instants import find_upcoming, offset_due
 from shared.clock.rules.occurrences import PARKED, SHARDS, Occurrence, OccurrenceKind
 from shared.clock.rules.outcomes import DeadLetter, Outcome
 from shared.clock.rules.schedules import Schedule, ScheduleState, schedule_id
@@ -148,7 +147,7 @@ class World:
 
         async def follow(_: Walk) -> None:
             await AnchorFlow(store, self.time).align_all()
-            await CalendarFollowing(store, self.time, early=timedelta()).run_once()
+            await CalendarFollowing(store, self.time).run_once()
 
         followed = await self._started(walk, follow, pace)
         if followed.smooth and not self.under_way:
@@ -246,12 +245,9 @@ class World:
             return not is_soon and offset_due(definition, key, occurrence.offset_ms) not in {None, due}
         if occurrence.kind is not OccurrenceKind.SERIES or not definition.exclude or due <= now:
             return False
-        # Earlier instants were shifted, and have fired on other days.
-        since = raw_of(definition, key, occurrence) - timedelta(milliseconds=1) if definition.shift else None
-        planned = find_planned(definition, key, now, self.ledger.days(), raw_after=since)
-        assert planned is not None
-        assert planned.at is not None
-        return due > planned.at
+        upcoming = find_upcoming(definition, key, now, self.ledger.days(), fired=occurrence.fired)
+        assert upcoming is not None
+        return due > upcoming.at
 
     def _finished(self, key: str) -> bool:
         document = self.ledger.document(key)
