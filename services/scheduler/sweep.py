@@ -76,7 +76,8 @@ class Sweep:
         """Remove occurrences that block the end of a schedule and belong to none: a process died as it made or replaced
         one."""
         some, self._busy, self._busy_seen = self._busy, {}, 0
-        await self._store.occurrences.remove_void(some, now=now)
+        if some:
+            await self._store.occurrences.remove_void(some, now=now)
 
     async def _let_go(self) -> int:
         """Release held-back occurrences of resumed schedules, `_STEP` schedules per round."""

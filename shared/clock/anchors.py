@@ -128,14 +128,16 @@ class AnchorFlow:
 
     async def _align_once(self, schedule: Schedule) -> None:
         found = await self._store.occurrences.find_offsets(schedule.owner, schedule.generation)
-        moves = [(each, moved) for each in found if (moved := at_anchor(each, schedule)) != each]
-        moves = await self._drop_ended(schedule, moves)
+        placed = [(each, at_anchor(each, schedule)) for each in found]
+        moves = await self._drop_ended(schedule, [(each, moved) for each, moved in placed if moved != each])
         aligned = await self._store.occurrences.align(moves)
         # A process that read the old anchor may still release a claimed occurrence at its old time, so the mark stays.
         # A resume lets go what a pause holds back, and the clock looks at it then.
         held_back = sum(bool(each.token) and each.visible_at == HELD_BACK for each, _ in moves)
         if aligned >= len(moves) - held_back:
             await self._store.schedules.end_aligning(schedule)
+        if all(moved.visible_at == PARKED for _, moved in placed):
+            await self._store.schedules.end([schedule], at=schedule.accepted_at)  # nothing is left to fire
 
     async def _drop_ended(
         self, schedule: Schedule, moves: Sequence[tuple[Occurrence, Occurrence]]

@@ -334,8 +334,6 @@ class Occurrences(Aggregate):
     async def remove_void(self, generations: Mapping[str, str], *, now: datetime) -> None:
         """Delete occurrences of these owners, each with its generation, that are of none of these generations, if no
         schedule can be stored for them any more."""
-        if not generations:
-            return
         query: Document = {
             "owner": {"$in": list(generations)},
             "generation": {"$nin": list(generations.values())},

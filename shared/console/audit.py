@@ -56,13 +56,15 @@ class SystemRecords:
             (process.id, process.seen_at): self._silent.get((process.id, process.seen_at), now) for process in silent
         }
         gone = [each for each in silent if self._silent[each.id, each.seen_at] <= now - SILENT_FOR]
-        await self._write([gone_record(process, role=self._role) for process in gone])
-        await self._store.processes.note_gone(gone)
+        if gone:
+            await self._write([gone_record(process, role=self._role) for process in gone])
+            await self._store.processes.note_gone(gone)
         return len(gone)
 
     async def _tell_milestones(self) -> int:
         found = await self._store.milestones.find(limit=_AT_ONCE)
-        await self._tell(found)
+        if found:
+            await self._tell(found)
         return len(found)
 
     async def _tell(self, found: Sequence[JobMilestones]) -> None:

@@ -168,13 +168,15 @@ class OpenJobs(Aggregate):
         async for key in self._keys({"open": True, "status": {"$in": _BEGUN}}):
             yield key
 
-    async def find_shards(self, *, held: bool) -> set[int]:
-        """The shards with held or unheld jobs; all shards if there are many jobs. One query."""
-        query = {"open": True, "status": {"$in": _HELD if held else _UNHELD}}
-        found = await self._jobs.find(query, KEY_FIELDS | {"_id": 0}).limit(_MANY).to_list()
+    async def find_shards(self) -> set[int]:
+        """The shards with unheld jobs, and `SHARDS` plus those with held ones; all if there are many jobs."""
+        query = {"open": True, "status": {"$in": _BEGUN}}
+        found = await self._jobs.find(query, KEY_FIELDS | {"_id": 0, "status": 1}).limit(_MANY).to_list()
         if len(found) == _MANY:
-            return set(range(SHARDS))
-        return {bisect_right(_BOUNDS, document["incarnation"]) for document in found}
+            return set(range(2 * SHARDS))
+        return {
+            bisect_right(_BOUNDS, each["incarnation"]) + (SHARDS if each["status"] in _HELD else 0) for each in found
+        }
 
     async def keys_in(self, shard: int, *, held: bool) -> AsyncIterator[str]:
         query = {"open": True, "status": {"$in": _HELD if held else _UNHELD}, "incarnation": _range_of(shard)}

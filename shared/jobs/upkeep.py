@@ -172,8 +172,7 @@ class Upkeep:
         since, jobs = await self._since(), self._store.open_jobs
         if self._turns is None:
             return _sum(await self._look_into_jobs(jobs.open_keys(), since), await self._look_for_rare_losses(since))
-        wanted = await jobs.find_shards(held=False) | {shard + SHARDS for shard in await jobs.find_shards(held=True)}
-        numbers = list((wanted | {_RARE}) & await self._turns.find())
+        numbers = list((await jobs.find_shards() | {_RARE}) & await self._turns.find())
         random.shuffle(numbers)
         found = Found()
         for number in numbers:

@@ -298,6 +298,8 @@ async def test_a_schedule_starts_jobs(cli: Program, house: House, document: Docu
         "app_id": app_id, "template": "like", "payload": payload, "overlap": "queue", "expires_after_seconds": 21_600,
     }  # fmt: skip
     assert "job like" in (await cli.done("schedules", "show", key)).out
+    shown = await cli.done("schedules", "show", key)
+    assert all(word in shown.out for word in (app_id, "queue", "6 h"))
     assert (await cli.run("schedules", "create", key, "--overlap", "skip", "--every", "60")).code == 2
     refused = await cli.run("schedules", "create", f"{key}-2", *job, "--app", app_id, "--template", "none")
     assert "callback.data.template" in refused.err

@@ -51,6 +51,20 @@ async def test_an_anchor_moves_what_has_not_fired(store: Store, flow: ScheduleFl
     assert len({message_id for message_id, _ in firing.fired}) == 3
 
 
+async def test_a_schedule_whose_offsets_have_all_fired_finishes_though_it_is_moved(
+    store: Store, flow: ScheduleFlow, anchors: AnchorFlow
+) -> None:
+    await accepted(flow, wanted(definition=TRAINING))
+    await Firing(store).run_once(AHEAD + HOUR)
+    moved = await anchors.move("ns/a", AHEAD + 24 * HOUR)
+    assert moved is not None and moved.is_active
+    assert (await stored(store)).sweep_at == moved.accepted_at
+    await anchors.move("ns/a", AHEAD + 48 * HOUR)
+    await flow.put(wanted(definition=with_anchor(Definition(callback=CALLBACK, offsets_ms=(0, 60_000)), AHEAD)))
+    assert (await stored(store)).sweep_at == AHEAD + MINUTE
+    assert await dues(store) == [AHEAD + MINUTE]
+
+
 async def test_a_put_of_another_anchor_and_content_fires_nothing_twice(store: Store, flow: ScheduleFlow) -> None:
     await accepted(flow, wanted(definition=TRAINING))
     firing = Firing(store)

@@ -150,6 +150,7 @@ def schedule_fields(out: Output, schedule: Json) -> Fields:
         ("retry", schedule["retry"]),
         ("labels", [f"{name}: {value}" for name, value in schedule["labels"].items()]),
         ("callback", callback_word(schedule["callback"])),
+        *_job_fields(schedule["callback"]),
         ("payload", schedule["callback"]["data"].get("payload", "")),
         ("next", next_instants(out, schedule, schedule.get("next", []))),
         ("next try", out.ahead(schedule["next_try_at"]) if schedule.get("next_try_at") else ""),
@@ -160,10 +161,22 @@ def schedule_fields(out: Output, schedule: Json) -> Fields:
     ]
 
 
+def _job_fields(callback: Json) -> Fields:
+    if callback["type"] != "job":
+        return []
+    data = callback["data"]
+    expires = data.get("expires_after_seconds")
+    span = format_span(expires) if expires else ""
+    return [("app", data["app_id"]), ("overlap", data.get("overlap", "skip")), ("expires after", span)]
+
+
 def next_instants(out: Output, schedule: Json, instants: Sequence[str]) -> list[str]:
     """The first instants of a schedule, in the zone of its cron line."""
-    zone = schedule.get("timezone") or "UTC" if schedule.get("cron") else ""
-    return [out.ahead(each, zone) for each in instants[:_FIRST]]
+    return [out.ahead(each, _zone(schedule)) for each in instants[:_FIRST]]
+
+
+def _zone(schedule: Json) -> str:
+    return schedule.get("timezone") or "UTC" if schedule.get("cron") else ""
 
 
 def recurrence_word(schedule: Json) -> str:
@@ -195,9 +208,9 @@ def callback_word(callback: Any) -> str:
     return f"{callback['type']} {place}".rstrip()
 
 
-def _left_out(out: Output, each: Json) -> str:
-    to = f", fires at {out.when(each['shifted_to'])}" if each["shifted_to"] else ""
-    return f"{out.when(each['at'])} by {each['calendar']}{to}"
+def _left_out(out: Output, each: Json, zone: str) -> str:
+    to = f", fires {out.ahead(each['shifted_to'], zone)}" if each["shifted_to"] else ""
+    return f"{out.ahead(each['at'], zone)} by {each['calendar']}{to}"
 
 
 def _outcome(out: Output, outcome: Json) -> str:
@@ -280,7 +293,7 @@ def preview(session: Session, **given: Any) -> None:
     answer = session.api.post("schedules", "preview", body=body)
 
     def fields() -> Fields:
-        left_out = [_left_out(session.out, each) for each in answer.get("left_out", ())[:_FIRST]]
+        left_out = [_left_out(session.out, each, _zone(body)) for each in answer.get("left_out", ())[:_FIRST]]
         following = next_instants(session.out, body, answer["next"])
         return [("when", recurrence_word(body)), ("next", following), ("left out", left_out)]
 
@@ -318,7 +331,8 @@ def move(session: Session, key: str | None, anchor: str | None, label: str, by: 
         session.out.confirm(moved, _in_place(session, moved, "Moved"), id="key")
         return
     answer = session.api.post("schedules", "move", body={"labels": label.split(","), "by": by}, namespace=namespace)
-    left = f"; {count_things(answer['unmoved'], 'schedule')} cannot be moved" if answer["unmoved"] else ""
+    unmoved = answer["unmoved"]
+    left = f"; {count_things(unmoved, 'schedule')} without an anchor or finished" if unmoved else ""
     session.out.confirm(answer, f"Moved {count_things(answer['moved'], 'schedule')}{left}.", id="moved")
 
 
@@ -332,7 +346,9 @@ def backfill(session: Session, key: str, since: datetime, until: datetime, names
     found = find_schedule(session, key, namespace=namespace)
     body = {"from": since.astimezone(UTC).isoformat(), "to": until.astimezone(UTC).isoformat()}
     answer = session.api.post("schedules", found, "backfill", body=body, namespace=namespace)
-    session.out.confirm(answer, f"Firing {count_things(answer['instants'], 'instant')} of {found}.", id="instants")
+    said = f"Firing {count_things(answer['instants'], 'instant')} of {found}."
+    none = f"Fires nothing of {found}: no instant lies between, or earlier backfills have fired them."
+    session.out.confirm(answer, said if answer["instants"] else none, id="instants")
 
 
 @schedules.verb("cancel", destroys=True)

@@ -127,7 +127,7 @@ class JobStarts:
             return _skip(attempt, f"{QUEUED} earlier occurrences wait for an open job already")
         if not reason and not ahead:
             return None
-        late = (attempt.at - occurrence.due).total_seconds()
+        late = (attempt.at - max(occurrence.due, occurrence.accepted_at)).total_seconds()
         pause = min(max(late / 4, _SOONEST_SECONDS), _LATEST_SECONDS)
         error = Unavailable(reason or f"{ahead} earlier occurrences wait")
         return replace(attempt, error=error, retry_after_seconds=pause)

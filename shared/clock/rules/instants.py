@@ -13,7 +13,7 @@ from shared.clock.rules.schedules import Definition
 from shared.core.errors import Invalid
 from shared.core.instants import EPOCH, LATEST, MILLISECOND, format_instant, spread_ms
 
-_OFFSET = re.compile(r"([+-]?)(?:(\d{1,4})d)?(?:(\d{1,5})h)?(?:(\d{1,7})m)?(?:(\d{1,9})s)?", re.ASCII)
+_OFFSET = re.compile(r"([+-]?)(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?", re.ASCII)
 _UNIT_MS = (86_400_000, 3_600_000, 60_000, 1_000)
 LONGEST_OFFSET_MS = 3_650 * _UNIT_MS[0]
 
