@@ -3,7 +3,6 @@ occurrences without a schedule, and releases held-back occurrences of schedules 
 half-way. `Retention` removes finished schedules, outcomes and Idempotency-Keys of schedules in small steps."""
 
 import itertools
-import random
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
@@ -32,14 +31,11 @@ class Sweep:
         self._shards = shards or itertools.cycle(range(SHARDS))
         self._shard: int | None = None
         self._after = ""
-        self._busy: dict[str, str] = {}
-        self._busy_seen = 0
 
     async def run_once(self) -> Swept:
         """Finish ended schedules, and look for remains of some others."""
         now = await self._time.now()
         finished = await self._finish(now)
-        await self._remove_void(now)
         return Swept(claimed=await self._let_go(), discarded=finished)
 
     async def _finish(self, now: datetime) -> int:
@@ -63,21 +59,10 @@ class Sweep:
         await self._store.schedules.finish(ended, before=before, at=now)
         others = past.keys() - set(ended)
         await self._store.schedules.sweep_again(list(others), before=before, at=now + _AGAIN)
-        self._note_busy({owner_of(id): past[id].generation for id in active if owner_of(id) in busy})
+        # Some occurrences may belong to no schedule, and block an end: a process died as it made or replaced one.
+        generations = {owner_of(id): past[id].generation for id in active if owner_of(id) in busy}
+        await self._store.occurrences.remove_void(generations, now=now)
         return len(ended)
-
-    def _note_busy(self, some: dict[str, str]) -> None:
-        """Choose one of the batches seen in this run, each with a fair chance (reservoir sampling)."""
-        self._busy_seen += len(some)
-        if some and random.random() * self._busy_seen < len(some):
-            self._busy = some
-
-    async def _remove_void(self, now: datetime) -> None:
-        """Remove occurrences that block the end of a schedule and belong to none: a process died as it made or replaced
-        one."""
-        some, self._busy, self._busy_seen = self._busy, {}, 0
-        if some:
-            await self._store.occurrences.remove_void(some, now=now)
 
     async def _let_go(self) -> int:
         """Release held-back occurrences of resumed schedules, `_STEP` schedules per round."""

@@ -38,7 +38,7 @@ from shared.drivers.mongo.documents import BSON_TYPES, Aggregate, Codec, Documen
 WAKES_AT_ONCE = 200
 """Recommended maximum for one update: the server compares each document with a list of all of them."""
 
-_ABSENT = ("token", "begun", "trace", "offset_ms", "raws", "fired")
+_ABSENT = ("token", "begun", "trace", "offset_ms", "raws", "passed")
 _OF_THE_BUS = {"$gte": f"{QUEUE_OWNER}/", "$lt": f"{QUEUE_OWNER}0"}  # "0" follows "/"
 _codec = Codec(Occurrence)
 

@@ -16,7 +16,6 @@ import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from shared.clock.rules.following import at_anchor, occurrences
@@ -31,13 +30,6 @@ from shared.time import DatabaseTime
 
 _PAGE, _AT_ONCE = 500, 8
 _REMEMBERED = 10  # bulk moves of a schedule, whose repeats move it no more
-
-
-class MoveCounts(Struct, frozen=True):
-    """How many schedules have moved, and how many have no anchor or have finished."""
-
-    moved: int
-    unmoved: int
 
 
 def stays_in_place(existing: Schedule, definition: Definition) -> bool:
@@ -62,9 +54,9 @@ class AnchorFlow:
                 return amended
         return None
 
-    async def move_all(self, namespace: str, labels: Sequence[str], by: timedelta, request: str) -> MoveCounts:
-        """Move the anchors of the schedules with all these labels. A repeat of the request moves none twice. Schedules
-        that have no anchor, or have finished, stay as they are."""
+    async def move_all(self, namespace: str, labels: Sequence[str], by: timedelta, request: str) -> tuple[int, int]:
+        """Move the anchors of the schedules with all these labels; returns how many have moved, and how many have not:
+        they have no anchor or have finished. A repeat of the request moves none twice."""
         moved = unmoved = 0
         after = ""
         while page := await self._store.schedules.page(namespace, labels=labels, after=after, limit=_PAGE):
@@ -73,7 +65,7 @@ class AnchorFlow:
                 done = await asyncio.gather(*(self._move_once(schedule, by, request) for schedule in some))
                 moved, unmoved = moved + sum(done), unmoved + len(done) - sum(done)
             after = page[-1].key
-        return MoveCounts(moved, unmoved)
+        return moved, unmoved
 
     async def align_all(self) -> int:
         """Align the schedules whose requests died half-way; returns how many there were."""
@@ -128,16 +120,14 @@ class AnchorFlow:
 
     async def _align_once(self, schedule: Schedule) -> None:
         found = await self._store.occurrences.find_offsets(schedule.owner, schedule.generation)
-        placed = [(each, at_anchor(each, schedule)) for each in found]
-        moves = await self._drop_ended(schedule, [(each, moved) for each, moved in placed if moved != each])
+        moves = [(each, moved) for each in found if (moved := at_anchor(each, schedule)) != each]
+        moves = await self._drop_ended(schedule, moves)
         aligned = await self._store.occurrences.align(moves)
         # A process that read the old anchor may still release a claimed occurrence at its old time, so the mark stays.
         # A resume lets go what a pause holds back, and the clock looks at it then.
         held_back = sum(bool(each.token) and each.visible_at == HELD_BACK for each, _ in moves)
         if aligned >= len(moves) - held_back:
             await self._store.schedules.end_aligning(schedule)
-        if all(moved.visible_at == PARKED for _, moved in placed):
-            await self._store.schedules.end([schedule], at=schedule.accepted_at)  # nothing is left to fire
 
     async def _drop_ended(
         self, schedule: Schedule, moves: Sequence[tuple[Occurrence, Occurrence]]

@@ -6,13 +6,14 @@ after `_SETTLED_AFTER`, because a process that had read the calendar before may 
 """
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
-from shared.clock.rules.calendars import Days
+from shared.clock.rules.calendars import Calendar, Days
 from shared.clock.rules.following import replan
 from shared.clock.rules.occurrences import Occurrence, OccurrenceKind
 from shared.clock.rules.schedules import Definition, Schedule, calendar_ids
+from shared.runtime.loops import Turns
 from shared.store import Store
 from shared.time import DatabaseTime
 
@@ -32,12 +33,14 @@ class _Excluding(Protocol):
 
 
 async def find_days(store: Store, schedules: Iterable[_Excluding]) -> dict[str, Days]:
-    """The days of the schedules that exclude any, by the id of the schedule. A calendar that is gone excludes none."""
+    """The days of the schedules that exclude any, by the id of the schedule. A calendar that is gone excludes none.
+    Schedules with the same calendars share the `Days`, which remember shifts."""
     wanted = {each.id: calendar_ids(each.namespace, each.definition) for each in schedules if each.definition.exclude}
     if not wanted:
         return {}
     found = await store.calendars.many(sorted({id for ids in wanted.values() for id in ids}))
-    return {schedule_id: Days([found[id] for id in ids if id in found]) for schedule_id, ids in wanted.items()}
+    shared = {ids: Days([found[id] for id in ids if id in found]) for ids in set(wanted.values())}
+    return {schedule_id: shared[ids] for schedule_id, ids in wanted.items()}
 
 
 async def find_days_of(store: Store, schedule: _Excluding) -> Days | None:
@@ -51,26 +54,31 @@ class CalendarFollowing:
 
     async def run_once(self) -> int:
         """Have the series of all schedules follow the calendars that were changed; returns how many calendars."""
-        now = await self._time.now()
-        changed = await self._store.calendars.find_changed(before=now, limit=_CHANGED)
-        for calendar in changed:
-            settled_at = calendar.updated_at + _SETTLED_AFTER
-            after = ""
-            while page := await self._store.schedules.page_excluding(calendar.id, after=after, limit=_PAGE):
-                await self._align(page)
-                after = page[-1].id
-            await self._store.calendars.look_again(calendar, settled_at if now < settled_at else None)
-        return len(changed)
+        now, looked_at = await self._time.now(), 0
+        while changed := await self._store.calendars.find_changed(before=now, limit=_CHANGED):
+            for calendar in changed:
+                await self._follow(calendar, now)
+            looked_at += len(changed)
+        return looked_at
+
+    async def _follow(self, calendar: Calendar, now: datetime) -> None:
+        after = ""
+        while page := await self._store.schedules.page_excluding(calendar.id, after=after, limit=_PAGE):
+            await self._align(page)
+            after = page[-1].id
+        settled_at = calendar.updated_at + _SETTLED_AFTER
+        await self._store.calendars.look_again(calendar, settled_at if now < settled_at else None)
 
     async def _align(self, schedules: list[Schedule]) -> None:
-        days, now = await find_days(self._store, schedules), await self._time.now()
+        days, turns = await find_days(self._store, schedules), Turns()
         moves: list[tuple[Occurrence, Occurrence]] = []
         for schedule in schedules:
             found = await self._store.occurrences.find_upcoming(
-                schedule.owner, 1, generation=schedule.generation, kind=OccurrenceKind.SERIES, after=now
+                schedule.owner, 1, generation=schedule.generation, kind=OccurrenceKind.SERIES
             )
             for series in found:
-                moved = replan(schedule.definition, schedule.key, series, days[schedule.id], now)
+                moved = replan(schedule.definition, schedule.key, series, days[schedule.id])
+                await turns.give()
                 if moved is not None and moved.place != series.place:
                     moves.append((series, moved))
         await self._store.occurrences.align(moves)

@@ -12,11 +12,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from pymongo import ASCENDING, DeleteMany, UpdateMany
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.clock.rules.occurrences import HELD_BACK, PARKED, Occurrence, OccurrenceKind
+from shared.clock.rules.occurrences import HELD_BACK, PARKED, Occurrence, OccurrenceKind, Passed
 from shared.clock.rules.schedules import COMMITTED_WITHIN
 from shared.drivers.mongo.documents import Aggregate, Codec, Document, insert_new
 from shared.runtime.tracing import current_trace
@@ -24,13 +25,12 @@ from shared.runtime.tracing import current_trace
 _KINDS = frozenset(kind.value for kind in OccurrenceKind)
 _codec = Codec(Occurrence)
 # Absent rather than empty: two indexes are sparse.
-_OPTIONAL = ("token", "attempts", "begun", "trace", "offset_ms", "raws", "fired")
+_OPTIONAL = ("token", "attempts", "begun", "trace", "offset_ms", "raws", "passed")
 _RETRIES_COUNTED = 10_000
 _RETRIES_OF_OWNER = 1_000
 _SOME = 64
 _BEHIND_SLASH = "0"  # the next character
 
-_Instants = tuple[datetime, ...]
 _RELEASED: list[Document] = [{"$set": {"visible_at": "$fires_at", "claims": 0}}, {"$unset": "token"}]
 
 
@@ -133,9 +133,9 @@ class Occurrences(Aggregate):
 
     async def advance(self, moves: Sequence[tuple[Occurrence, Occurrence]]) -> None:
         """Advance each claimed document of a series to its next instant; a held-back one stays held back."""
-        alike: dict[tuple[datetime, _Instants, _Instants], list[Occurrence]] = {}
+        alike: dict[tuple[datetime, tuple[datetime, ...], Passed | None], list[Occurrence]] = {}
         for claimed, following in moves:
-            alike.setdefault((following.due, following.raws, following.fired), []).append(claimed)
+            alike.setdefault((following.due, following.raws, following.passed), []).append(claimed)
         await self._write(
             [
                 UpdateMany(query, _next_instant_update(*values))
@@ -334,6 +334,8 @@ class Occurrences(Aggregate):
     async def remove_void(self, generations: Mapping[str, str], *, now: datetime) -> None:
         """Delete occurrences of these owners, each with its generation, that are of none of these generations, if no
         schedule can be stored for them any more."""
+        if not generations:
+            return
         query: Document = {
             "owner": {"$in": list(generations)},
             "generation": {"$nin": list(generations.values())},
@@ -387,7 +389,7 @@ def _not_parked(query: Document) -> Document:
 def _move_to(query: Document, moved: Occurrence) -> UpdateMany:
     visible_at: Any = PARKED if moved.visible_at == PARKED else _unless_held_back(moved.visible_at)
     fields = {"due": moved.due, "fires_at": moved.due, "visible_at": visible_at, "claims": 0}
-    return UpdateMany(query, _set_lists(fields, ["token"], raws=moved.raws))
+    return UpdateMany(query, _set_present(fields, ["token"], raws=moved.raws))
 
 
 def _not_held_back(query: Document) -> Document:
@@ -405,16 +407,17 @@ def _unless_held_back(visible_at: Any) -> Document:
     return {"$cond": [{"$eq": ["$visible_at", HELD_BACK]}, HELD_BACK, visible_at]}
 
 
-def _next_instant_update(due: datetime, raws: _Instants, fired: _Instants) -> list[Document]:
+def _next_instant_update(due: datetime, raws: tuple[datetime, ...], passed: Passed | None) -> list[Document]:
     fields: Document = {"due": due, "fires_at": due, "visible_at": _unless_held_back(due), "claims": 0}
     fields["runs"] = {"$add": ["$runs", 1]}
-    return _set_lists(fields, ["token", "begun", "attempts"], raws=raws, fired=fired)
+    come_to = passed and msgspec.structs.asdict(passed)
+    return _set_present(fields, ["token", "begun", "attempts"], raws=raws, passed=come_to)
 
 
-def _set_lists(fields: Document, unset: Sequence[str], **lists: _Instants) -> list[Document]:
-    """Set the fields, and the lists that are not empty."""
-    given = {name: list(instants) for name, instants in lists.items() if instants}
-    return [{"$set": fields | given}, {"$unset": [*unset, *(lists.keys() - given.keys())]}]
+def _set_present(fields: Document, unset: Sequence[str], **optional: Any) -> list[Document]:
+    """Set the fields, and the optional ones that are not empty."""
+    present = {name: value for name, value in optional.items() if value}
+    return [{"$set": fields | present}, {"$unset": [*unset, *(optional.keys() - present.keys())]}]
 
 
 def _document(occurrence: Occurrence) -> Document:

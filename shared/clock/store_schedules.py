@@ -238,12 +238,9 @@ class Schedules(Aggregate):
         await self._update_swept(ids, _may_become(ScheduleState.FINISHED), before, change)
 
     async def end(self, schedules: Sequence[Schedule], *, at: datetime) -> None:
-        """Have the sweep look at ended schedules at `at`, if the content is unchanged."""
+        """Have the sweep look at ended recurrences at `at`, if the generation is unchanged."""
         updates = [
-            UpdateOne(
-                {"_id": schedule.id, "generation": schedule.generation, "digest": schedule.digest},
-                {"$set": {"sweep_at": at}},
-            )
+            UpdateOne({"_id": schedule.id, "generation": schedule.generation}, {"$set": {"sweep_at": at}})
             for schedule in schedules
         ]
         await self._schedules.bulk_write(updates, ordered=False)

@@ -142,7 +142,7 @@ async def test_an_instant_that_was_shifted_back_does_not_fire_again(store: Store
     assert await due(store) == first + 8 * DAY
 
 
-async def test_a_shifted_instant_whose_day_is_removed_fires_on_its_own_day(store: Store, flow: ScheduleFlow) -> None:
+async def test_a_series_notes_what_has_fired_before_its_turn(store: Store, flow: ScheduleFlow) -> None:
     first, following = await tomorrow(store), CalendarFollowing(store, DatabaseTime(store))
     await exclude(store, first)
     twice = replace(DAILY, recurrence=Cron("0 0,12 * * *", starts_at=first), shift=Shift.NEXT)
@@ -151,14 +151,15 @@ async def test_a_shifted_instant_whose_day_is_removed_fires_on_its_own_day(store
     await firing.run_once(first + DAY)
     [series] = await pending(store)
     assert (series.due, series.raws) == (first + DAY + 12 * HOUR, (first + 12 * HOUR, first + DAY + 12 * HOUR))
-    assert series.fired[1:] == (first, first + DAY)
+    assert series.passed is not None
+    assert (series.passed.moment, series.passed.later) == (first + DAY, (first, first + DAY))
     await exclude(store, first + 100 * DAY)
     assert await following.run_once() == 1
     [series] = await pending(store)
-    assert (series.due, series.raws) == (first + 12 * HOUR, ())
-    for _ in range(3):
+    assert (series.due, series.raws) == (first + DAY + 12 * HOUR, ())
+    for _ in range(2):
         await firing.run_once(AHEAD)
-    assert [at - first for _, at in firing.fired] == [DAY, 12 * HOUR, DAY + 12 * HOUR, 2 * DAY]
+    assert [at - first for _, at in firing.fired] == [DAY, DAY + 12 * HOUR, 2 * DAY]
 
 
 async def test_a_claimed_series_is_left_to_its_scheduler(store: Store, flow: ScheduleFlow) -> None:
@@ -171,7 +172,9 @@ async def test_a_claimed_series_is_left_to_its_scheduler(store: Store, flow: Sch
     assert await due(store) == first + DAY
     firing = Firing(store)
     await firing.run_once(AHEAD)
-    assert [at for _, at in firing.fired] == [first + DAY]
+    assert (firing.fired, await due(store)) == ([], first)
+    await firing.run_once(AHEAD)
+    assert [at for _, at in firing.fired] == [first]
 
 
 async def test_a_series_that_a_calendar_ends_is_over(store: Store, flow: ScheduleFlow) -> None:

@@ -14,7 +14,8 @@ from services.api.clock.callbacks import read_callback, show_callback
 from services.api.http.bodies import Between, Checks, OneOf, Timestamp, decode_body, hide
 from shared.clock.rules.calendars import EXCLUDES, Days, Shift, check_shift, planned_after
 from shared.clock.rules.callbacks import JobCallback, Overlap, Targets
-from shared.clock.rules.instants import due_instants, read_offset, show_offset, spread, with_anchor
+from shared.clock.rules.following import passed_after
+from shared.clock.rules.instants import due_instants, read_offset, settled_until, show_offset, spread, with_anchor
 from shared.clock.rules.occurrences import Occurrence, job_id_of
 from shared.clock.rules.outcomes import Outcome, OutcomeResult
 from shared.clock.rules.recurrence import Cron, Every, Recurrence, check_cron, next_after, plain_line
@@ -254,7 +255,7 @@ def _show_timing(definition: Definition) -> dict[str, Any]:
 
 def planned_instants(definition: Definition, key: str, now: datetime, days: Days | None = None) -> list[datetime]:
     if definition.recurrence is not None:
-        return list(islice(due_instants(definition, key, now, days=days), NEXT))
+        return list(islice(due_instants(definition, key, now, days), NEXT))
     delay = spread(definition, key)
     return [instant + delay for instant in definition.instants if instant > now][:NEXT]
 
@@ -262,18 +263,20 @@ def planned_instants(definition: Definition, key: str, now: datetime, days: Days
 def left_out_until(
     last: datetime, definition: Definition, key: str, now: datetime, days: Days
 ) -> tuple[wire.LeftOut[str], ...]:
-    """The first instants after now that a calendar leaves out or shifts, up to the instant `last`."""
+    """The first instants that a calendar leaves out or shifts, from now up to the instant `last`."""
     assert definition.recurrence is not None
     delay = spread(definition, key)
-    planned = planned_after(definition.recurrence, definition.shift, days, now - delay)
-    before_last = takewhile(lambda each: each.raw + delay <= last, planned)
+    since = settled_until(definition.shift, now - delay, days)
+    planned = planned_after(definition.recurrence, definition.shift, days, since)
+    until_last = takewhile(lambda each: each.raw + delay <= last, planned)
+    ahead = (each for each in until_last if each.calendar and max(each.raw, each.at or each.raw) + delay > now)
     return tuple(
         wire.LeftOut(
             at=format_instant(each.raw + delay),
             calendar=each.calendar,
             shifted_to=format_maybe(each.at and each.at + delay),
         )
-        for each in islice((each for each in before_last if each.calendar), NEXT)
+        for each in islice(ahead, NEXT)
     )
 
 
@@ -287,7 +290,9 @@ def pending_instants(
         return []
     [series] = occurrences
     ahead = [series.due] if series.due > now else []
-    following = due_instants(schedule.definition, schedule.key, max(series.due, now), series.runs + 1, days)
+    definition, key, after = schedule.definition, schedule.key, max(series.due, now)
+    passed = passed_after(definition, key, series, after, days)
+    following = due_instants(definition, key, after, days, runs=series.runs + 1, passed=passed)
     return [*ahead, *islice(following, NEXT - len(ahead))]
 
 

@@ -59,19 +59,24 @@ class ScheduleLimits:
             each.id: refusal for each in wanted if (refusal := self._too_often(each)) is not None
         }
         refused |= await self._judge_jobs(wanted, maker)
-        excluding = [each for each in wanted if each.definition.exclude]
-        refused |= {each.id: refusal for each in excluding if (refusal := await self.judge_calendars(each)) is not None}
+        refused |= await self.judge_calendars(wanted)
         others = [each for each in wanted if each.id not in refused]
         return refused | (await self._judge_number(others) if others else {})
 
-    async def judge_calendars(self, wanted: Wanted) -> Invalid | None:
-        """The refusal of a schedule that excludes a calendar which is not there."""
-        ids = calendar_ids(wanted.namespace, wanted.definition)
-        found = await self._store.calendars.many(ids) if ids else {}
-        for index, (id_, name) in enumerate(zip(ids, wanted.definition.exclude, strict=True)):
-            if id_ not in found:
-                return Invalid("you have no calendar with this name", field=f"exclude[{index}]", value=name)
-        return None
+    async def judge_calendars(self, wanted: Sequence[Wanted]) -> dict[str, Invalid]:
+        """The refusals, by id, of schedules that exclude a calendar which is not there."""
+        excluded = [
+            (each, calendar_id, f"exclude[{index}]", each.definition.exclude[index])
+            for each in wanted
+            if each.definition.exclude
+            for index, calendar_id in enumerate(calendar_ids(each.namespace, each.definition))
+        ]
+        found = await self._store.calendars.many([id_ for _, id_, *_ in excluded]) if excluded else {}
+        return {
+            each.id: Invalid("you have no calendar with this name", field=field, value=name)
+            for each, calendar_id, field, name in reversed(excluded)
+            if calendar_id not in found
+        }
 
     async def _judge_jobs(self, wanted: Sequence[Wanted], maker: Caller) -> dict[str, Refused]:
         jobs = [(each, job) for each in wanted if isinstance(job := each.definition.callback, JobCallback)]

@@ -85,8 +85,8 @@ class ScheduleMovesResource(Resource):
         first = await self._store.idempotency.claim(used) if used else None
         if first is not None and first.made:
             return bodies.answer(msgspec.json.decode(first.made, type=MovedSchedules))
-        counts = await self._anchors.move_all(namespace, labels, by, used.key if used else secrets.token_hex(8))
-        moved = MovedSchedules(counts.moved, counts.unmoved)
+        name = used.key if used else secrets.token_hex(8)
+        moved = MovedSchedules(*await self._anchors.move_all(namespace, labels, by, name))
         if used:
             await self._store.idempotency.remember(used.key, msgspec.json.encode(moved).decode())
         return bodies.answer(moved)

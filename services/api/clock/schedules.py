@@ -48,6 +48,7 @@ from services.api.http.rights import KNOWN, OPERATE_NAMESPACE, VIEW_NAMESPACE, s
 from services.api.http.routes import Parameter, Resource, Route
 from shared.accounts.rules.apps import fold_namespace
 from shared.clock.calendars import find_days_of
+from shared.clock.rules.calendars import Days
 from shared.clock.rules.callbacks import Targets
 from shared.clock.rules.instants import find_upcoming
 from shared.clock.rules.occurrences import Occurrence, OccurrenceKind, read_owner
@@ -165,7 +166,8 @@ class SchedulesResource(Resource):
         if used is None:
             return await self._answer_accepted(await self._make(wanted))
         # A schedule with nothing ahead cannot be made, so it does not use its key up.
-        is_ahead = lies_ahead(wanted.definition, wanted.key, await self._flow.now())
+        days = await find_days_of(self._store, wanted)
+        is_ahead = lies_ahead(wanted.definition, wanted.key, await self._flow.now(), days)
         idempotency = self._store.idempotency
         first = await (idempotency.claim(used) if is_ahead else idempotency.recall(used))
         if first is not None and first.made:
@@ -186,7 +188,7 @@ class SchedulesResource(Resource):
         if refusal := await self._limits.judge_job(definition.callback, caller_of(request)):
             raise refusal
         wanted = Wanted(caller_of(request).namespace, key, definition)
-        if refusal := await self._limits.judge_calendars(wanted):
+        for refusal in (await self._limits.judge_calendars([wanted])).values():
             raise refusal
         now, days = await self._flow.now(), await find_days_of(self._store, wanted)
         instants = planned_instants(definition, key, now, days)
@@ -290,10 +292,10 @@ def id_of(request: Request[Any, Any, Any], key: str) -> str:
     return schedule_id(namespace_of(request), key)
 
 
-def lies_ahead(definition: Definition, key: str, now: datetime) -> bool:
+def lies_ahead(definition: Definition, key: str, now: datetime, days: Days | None) -> bool:
     if definition.recurrence is None:
         return definition.instants[-1] > now
-    return find_upcoming(definition, key, now) is not None
+    return find_upcoming(definition, key, now, days) is not None
 
 
 def require(found: T | None, key: str) -> T:

@@ -331,8 +331,7 @@ def move(session: Session, key: str | None, anchor: str | None, label: str, by: 
         session.out.confirm(moved, _in_place(session, moved, "Moved"), id="key")
         return
     answer = session.api.post("schedules", "move", body={"labels": label.split(","), "by": by}, namespace=namespace)
-    unmoved = answer["unmoved"]
-    left = f"; {count_things(unmoved, 'schedule')} without an anchor or finished" if unmoved else ""
+    left = f"; {count_things(answer['unmoved'], 'schedule')} cannot be moved" if answer["unmoved"] else ""
     session.out.confirm(answer, f"Moved {count_things(answer['moved'], 'schedule')}{left}.", id="moved")
 
 
@@ -347,7 +346,7 @@ def backfill(session: Session, key: str, since: datetime, until: datetime, names
     body = {"from": since.astimezone(UTC).isoformat(), "to": until.astimezone(UTC).isoformat()}
     answer = session.api.post("schedules", found, "backfill", body=body, namespace=namespace)
     said = f"Firing {count_things(answer['instants'], 'instant')} of {found}."
-    none = f"Fires nothing of {found}: no instant lies between, or earlier backfills have fired them."
+    none = f"Nothing of {found} to fire: no instant lies between these times, or earlier backfills fired them all."
     session.out.confirm(answer, said if answer["instants"] else none, id="instants")
 
 

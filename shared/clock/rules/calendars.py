@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from shared.clock.rules.recurrence import Cron, Every, Recurrence, next_after, times_of_day
 from shared.core.errors import Invalid
-from shared.core.instants import MILLISECOND, first_shown, wall_at
+from shared.core.instants import EPOCH, MILLISECOND, first_shown, wall_at
 from shared.core.time_zones import time_zone
 
 DATES = 1_000
@@ -22,7 +22,7 @@ EXCLUDES = 10
 """Maximum of calendars of a schedule."""
 LONGEST_SHIFT = timedelta(days=31)
 SHIFTED_A_DAY = 24
-"""Maximum of instants a day with a shift, because a search for the next one looks at those of a month."""
+"""Maximum of instants a day with a shift, because the search for the next instant examines a month of them."""
 _DAY = timedelta(days=1)
 # An instant is shifted by steps of up to 25 hours, and an excluded day has at least 22: it meets one of these.
 _PROBED = (timedelta(0), timedelta(hours=13), timedelta(hours=26))
@@ -54,6 +54,7 @@ class Days:
         self._calendars = [
             (each.name, time_zone(each.timezone), frozenset(map(date.fromisoformat, each.dates))) for each in calendars
         ]
+        self.changed_at = max((each.updated_at for each in calendars), default=EPOCH)
         self._instants: dict[tuple[datetime, str], datetime | None] = {}
 
     def find(self, instant: datetime) -> str:
@@ -61,8 +62,8 @@ class Days:
         return next((name for name, zone, dates in self._calendars if wall_at(instant, zone).date() in dates), "")
 
     def instant_of(self, wall: datetime, zone: ZoneInfo) -> datetime | None:
-        """When clocks of the zone show this local time; `None` on an excluded day. The instants of a block of days are
-        shifted across the same times, so these are kept."""
+        """When clocks of the zone show this local time; `None` on an excluded day. Cached, because the instants of a
+        block of days try the same local times."""
         if (wall, zone.key) not in self._instants:
             at = first_shown(wall, zone)
             self._instants[wall, zone.key] = None if self.find(at) else at

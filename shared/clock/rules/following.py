@@ -8,7 +8,7 @@ import msgspec
 
 from shared.clock.rules.calendars import Days
 from shared.clock.rules.instants import Upcoming, find_upcoming, offset_due, settled_until, spread
-from shared.clock.rules.occurrences import PARKED, Occurrence, OccurrenceKind, at_offset, lateness, once, series
+from shared.clock.rules.occurrences import PARKED, Occurrence, OccurrenceKind, Passed, at_offset, lateness, once, series
 from shared.clock.rules.schedules import COMMITTED_WITHIN, Definition, Misfire, MisfireMode, Schedule, ScheduleState
 from shared.core.instants import MILLISECOND
 
@@ -23,8 +23,8 @@ def occurrences(schedule: Schedule, days: Days | None = None) -> list[Occurrence
         if first is None:
             return []
         made = series(schedule.owner, schedule.generation, first.at, accepted_at=accepted_at, size=schedule.size)
-        fired = _fired_after(definition, accepted_at - delay, days)
-        return [msgspec.structs.replace(_at_upcoming(made, delay, first), fired=fired)]
+        passed = _pass_on(definition, accepted_at - delay, days)
+        return [msgspec.structs.replace(_at_upcoming(made, delay, first), passed=passed)]
     owner, generation, size = schedule.owner, schedule.generation, schedule.size
     if definition.anchor is not None:
         return [
@@ -72,38 +72,45 @@ def next_occurrence(
     after = occurrence.due
     if passed_over is not None and definition.max_occurrences is None:
         after = max(after, passed_over)
-    delay = spread(definition, key)
-    raws = occurrence.raws or (occurrence.due - delay,)
-    fired = _fired_after(definition, after - delay, days, occurrence.fired, raws)
-    found = find_upcoming(definition, key, after, days, fired=fired)
+    passed = passed_after(definition, key, occurrence, after, days)
+    found = find_upcoming(definition, key, after, days, passed)
     if found is None:
         return None
-    moved = _at_upcoming(occurrence, delay, found)
-    return msgspec.structs.replace(moved, token="", attempts=0, claims=0, begun=0, runs=runs, fired=fired)
+    moved = _at_upcoming(occurrence, spread(definition, key), found)
+    return msgspec.structs.replace(moved, token="", attempts=0, claims=0, begun=0, runs=runs, passed=passed)
 
 
-def _fired_after(
+def passed_after(
+    definition: Definition, key: str, occurrence: Occurrence, after: datetime, days: Days | None
+) -> Passed | None:
+    """How far a series has come when this occurrence is settled and it goes on after `after`."""
+    delay = spread(definition, key)
+    later = occurrence.raws or (occurrence.due - delay,)
+    return _pass_on(definition, after - delay, days, occurrence.passed, later)
+
+
+def _pass_on(
     definition: Definition,
-    after: datetime,
+    moment: datetime,
     days: Days | None,
+    before: Passed | None = None,
     fired: Sequence[datetime] = (),
-    raws: Sequence[datetime] = (),
-) -> tuple[datetime, ...]:
-    """The `fired` of a series that goes on after `after`, when these `raws` have fired too."""
+) -> Passed | None:
     if not definition.exclude:
-        return ()
-    until = settled_until(definition.shift, after, days, fired)
-    return (until, *sorted(each for each in {*fired, *raws} if each > until))
+        return None
+    raw = settled_until(definition.shift, moment, days, before)
+    fired = (*before.later, *fired) if before else fired
+    return Passed(moment, raw, tuple(sorted(each for each in fired if each > raw)))
 
 
-def replan(
-    definition: Definition, key: str, occurrence: Occurrence, days: Days, after: datetime | None = None
-) -> Occurrence | None:
-    """A series' document at the first moment after `after` that today's calendars leave it; from its own moment on, by
-    default. `None` if there is none."""
-    after = occurrence.due - MILLISECOND if after is None else after
-    found = find_upcoming(definition, key, after, days, fired=occurrence.fired)
-    return None if found is None else _at_upcoming(occurrence, spread(definition, key), found)
+def replan(definition: Definition, key: str, occurrence: Occurrence, days: Days) -> Occurrence | None:
+    """A series' document where today's calendars put it; `None` if no instant is left. Instants that were left out and
+    were over when the calendars were changed stay out."""
+    delay, after = spread(definition, key), min(occurrence.due - MILLISECOND, days.changed_at)
+    if occurrence.passed is not None:
+        after = max(after, occurrence.passed.moment + delay)
+    found = find_upcoming(definition, key, after, days, occurrence.passed)
+    return None if found is None else _at_upcoming(occurrence, delay, found)
 
 
 def _at_upcoming(occurrence: Occurrence, delay: timedelta, upcoming: Upcoming) -> Occurrence:
@@ -134,10 +141,9 @@ def verdict_of(schedule: Schedule | None, occurrence: Occurrence, now: datetime,
     """Decide about a due occurrence at any lateness. `days` are those that the schedule excludes, if any."""
     if schedule is None or schedule.generation != occurrence.generation:
         return Verdict.WAIT if now < occurrence.accepted_at + COMMITTED_WITHIN else Verdict.VOID
-    if occurrence.kind is OccurrenceKind.OFFSET or days is not None:
-        placed = place_now(schedule, occurrence, days)
-        if placed is None or placed.place != occurrence.place or placed.visible_at == PARKED:
-            return Verdict.FOLLOW
+    placed = place_now(schedule, occurrence, days)
+    if placed is None or placed.place != occurrence.place or placed.visible_at == PARKED:
+        return Verdict.FOLLOW
     if schedule.state is ScheduleState.PAUSED and occurrence.kind is not OccurrenceKind.ASKED:
         return Verdict.HOLD
     return Verdict.FIRE

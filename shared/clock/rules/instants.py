@@ -1,7 +1,7 @@
 """The instants of a definition: offsets from an anchor, the delay within a window, and excluded days."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
 
@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from shared.clock.rules.calendars import Days, Shift, planned_after
+from shared.clock.rules.occurrences import Passed
 from shared.clock.rules.schedules import Definition
 from shared.core.errors import Invalid
 from shared.core.instants import EPOCH, LATEST, MILLISECOND, format_instant, spread_ms
@@ -62,26 +63,25 @@ class Upcoming(Struct, frozen=True):
 
 
 def find_upcoming(
-    definition: Definition, key: str, after: datetime, days: Days | None = None, *, fired: Sequence[datetime] = ()
+    definition: Definition, key: str, after: datetime, days: Days | None = None, passed: Passed | None = None
 ) -> Upcoming | None:
-    return next(moments_after(definition, key, after, days, fired=fired), None)
+    return next(moments_after(definition, key, after, days, passed), None)
 
 
 def moments_after(
-    definition: Definition, key: str, after: datetime, days: Days | None = None, *, fired: Sequence[datetime] = ()
+    definition: Definition, key: str, after: datetime, days: Days | None = None, passed: Passed | None = None
 ) -> Iterator[Upcoming]:
-    """The moments after `after` at which a recurrence fires.
-
-    `days`: the excluded days; `None` if there are no calendars. `fired` as in an occurrence.
-    """
+    """The moments after `after` at which a recurrence fires. `days`: the excluded days; `None` if there are no
+    calendars."""
     if definition.recurrence is None:
         return
     after -= spread(definition, key)
     shift = definition.shift
     waiting: dict[datetime, list[datetime]] = {}
     at = until = EPOCH
-    for each in planned_after(definition.recurrence, shift, days, settled_until(shift, after, days, fired)):
-        if each.at is not None and each.at > after and each.raw not in fired:
+    later = frozenset(passed.later if passed else ())
+    for each in planned_after(definition.recurrence, shift, days, settled_until(shift, after, days, passed)):
+        if each.at is not None and each.at > after and each.raw not in later:
             waiting.setdefault(each.at, []).append(each.raw)
         while waiting:
             if at != (at := min(waiting)):
@@ -94,14 +94,20 @@ def moments_after(
         yield Upcoming(at, tuple(waiting[at]))
 
 
-def settled_until(shift: Shift, after: datetime, days: Days | None, fired: Sequence[datetime]) -> datetime:
+def settled_until(shift: Shift, after: datetime, days: Days | None, passed: Passed | None = None) -> datetime:
     """Raw instants up to here do not fire after `after`: they have fired, or are not shifted that far."""
     earliest = days.across_block(after, -1) if days is not None and shift is Shift.NEXT else after
-    return max([earliest, *fired[:1]])
+    return max(earliest, passed.raw) if passed else earliest
 
 
 def due_instants(
-    definition: Definition, key: str, after: datetime, runs: int = 0, days: Days | None = None
+    definition: Definition,
+    key: str,
+    after: datetime,
+    days: Days | None = None,
+    *,
+    runs: int = 0,
+    passed: Passed | None = None,
 ) -> Iterator[datetime]:
     """The instants that follow `after`, with their delay; a recurrence has had `runs` already."""
     delay = spread(definition, key)
@@ -109,7 +115,7 @@ def due_instants(
         yield from (instant + delay for instant in definition.instants if instant + delay > after)
         return
     left = None if definition.max_occurrences is None else max(0, definition.max_occurrences - runs)
-    yield from (each.at + delay for each in islice(moments_after(definition, key, after, days), left))
+    yield from (each.at + delay for each in islice(moments_after(definition, key, after, days, passed), left))
 
 
 def instants_between(
@@ -117,7 +123,7 @@ def instants_between(
 ) -> Iterator[datetime]:
     """The instants from `since` until `until`, with their delay, however often the recurrence may fire."""
     unbounded = msgspec.structs.replace(definition, max_occurrences=None)
-    return takewhile(lambda due: due <= until, due_instants(unbounded, key, since - MILLISECOND, days=days))
+    return takewhile(lambda due: due <= until, due_instants(unbounded, key, since - MILLISECOND, days))
 
 
 def offset_due(definition: Definition, key: str, offset_ms: int) -> datetime | None:

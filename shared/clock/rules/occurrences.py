@@ -55,6 +55,15 @@ class OccurrenceKind(StrEnum):
     ASKED = "asked"  # fired by hand: neither a pause nor the misfire rule holds it
 
 
+class Passed(Struct, frozen=True):
+    """How far a series that excludes days has come: nothing fires again up to `moment`. Raw instants up to `raw` do not
+    fire any more, and neither do those in `later`, which have fired before their turn. All are without delay."""
+
+    moment: datetime
+    raw: datetime
+    later: tuple[datetime, ...] = ()
+
+
 class Occurrence(Struct, frozen=True, kw_only=True):
     """One instant of one owner. Times are UTC, by the database's clock, to the millisecond.
 
@@ -64,9 +73,8 @@ class Occurrence(Struct, frozen=True, kw_only=True):
     message in bytes, because everything fired at once must fit into memory. `trace` is that of the request
     (`shared.runtime.tracing`).
 
-    `offset_ms`: for `OFFSET`, the offset from the anchor. For `SERIES`, `raws` are the raw instants that fire at `due`,
-    without delay, unless it is `due` alone. If the schedule excludes days, raw instants up to the first of `fired` do
-    not fire any more, and the others of `fired` have fired before their turn.
+    `offset_ms`: for `OFFSET`, the offset from the anchor. `raws`: the raw instants of a `SERIES` that fire at `due`,
+    without delay; empty if `due` is the only one.
     """
 
     id: str
@@ -87,7 +95,7 @@ class Occurrence(Struct, frozen=True, kw_only=True):
     trace: str = ""
     offset_ms: int = 0
     raws: tuple[datetime, ...] = ()
-    fired: tuple[datetime, ...] = ()
+    passed: Passed | None = None
 
     @property
     def place(self) -> tuple[datetime, tuple[datetime, ...]]:

@@ -169,8 +169,8 @@ def schedule_id(namespace: str, key: str) -> str:
     return f"{_quote_namespace(namespace)}/{key}"
 
 
-def calendar_ids(namespace: str, definition: Definition) -> list[str]:
-    return [schedule_id(namespace, name) for name in definition.exclude]
+def calendar_ids(namespace: str, definition: Definition) -> tuple[str, ...]:
+    return tuple(schedule_id(namespace, name) for name in definition.exclude)
 
 
 def is_active(state: ScheduleState) -> bool:

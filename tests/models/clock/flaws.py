@@ -58,5 +58,5 @@ async def see_no_change(self: Calendars, *, before: datetime, limit: int) -> lis
     return []
 
 
-def note_nothing_fired(*_: Any) -> tuple[datetime, ...]:
-    return ()
+def note_nothing_fired(*_: Any) -> None:
+    return None

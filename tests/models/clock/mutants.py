@@ -78,9 +78,9 @@ MUTANTS = {
     ),
     "forgotten instants": _mutant(
         "a series does not note the instants that have fired before their turn",
-        "is of a raw instant that was dealt with",
+        "is a repeat",
         meetings.test_a_day_that_is_taken_off_after_its_shifted_instant_has_fired,
-        (following, "_fired_after", flaws.note_nothing_fired),
+        (following, "_pass_on", flaws.note_nothing_fired),
     ),
 }
 """By their names."""

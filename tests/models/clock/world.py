@@ -245,7 +245,7 @@ class World:
             return not is_soon and offset_due(definition, key, occurrence.offset_ms) not in {None, due}
         if occurrence.kind is not OccurrenceKind.SERIES or not definition.exclude or due <= now:
             return False
-        upcoming = find_upcoming(definition, key, now, self.ledger.days(), fired=occurrence.fired)
+        upcoming = find_upcoming(definition, key, now, self.ledger.days(), occurrence.passed)
         assert upcoming is not None
         return due > upcoming.at
 
