@@ -203,7 +203,7 @@ class Deliveries:
         calls = [*singles, *copies]
         self.in_hand.add({occurrence.id: schedule.namespace for occurrence, schedule in calls})
         await self.store.occurrences.add([copy for copy, _ in copies])
-        moved = await self.settlement.move_on(series)
+        moved = await self.settlement.move_on([(*entry, None) for entry in series])
         handed = [occurrence for occurrence, _ in singles]
         await self.store.occurrences.hand_over(handed, token, leased_until=leased_until)
         await fault("clock.after_hand_over")

@@ -32,11 +32,6 @@ _PAGE, _AT_ONCE = 500, 8
 _REMEMBERED = 10  # bulk moves of a schedule, whose repeats move it no more
 
 
-def stays_in_place(existing: Schedule, definition: Definition) -> bool:
-    """Whether to amend the schedule in place: a replacement would fire again what has fired."""
-    return existing.definition.anchor is not None and definition.anchor is not None and not existing.is_finished
-
-
 class AnchorFlow:
     def __init__(self, store: Store, time: DatabaseTime) -> None:
         self._store = store

@@ -18,7 +18,7 @@ from datetime import datetime
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from shared.clock.anchors import AnchorFlow, stays_in_place
+from shared.clock.anchors import AnchorFlow
 from shared.clock.calendars import find_days, find_days_of
 from shared.clock.rules.calendars import Days
 from shared.clock.rules.following import occurrences
@@ -126,12 +126,6 @@ def _make_schedule(wanted: Wanted, now: datetime, generation: str) -> Schedule:
     )
 
 
-def keep_identity_of(existing: Schedule, fresh: Schedule) -> Schedule:
-    """The fresh schedule with the creation time and the pause of the one that it replaces."""
-    state = ScheduleState.PAUSED if existing.is_paused else ScheduleState.ACTIVE
-    return replace(fresh, created_at=existing.created_at, state=state)
-
-
 def answer_taken_key(wanted: Wanted, existing: Schedule) -> Answer:
     if not has_content(existing, wanted.definition):
         differences = name_differences(as_asked(existing.definition), as_asked(wanted.definition))
@@ -142,13 +136,6 @@ def answer_taken_key(wanted: Wanted, existing: Schedule) -> Answer:
 
 def answer_unchanged(existing: Schedule) -> Accepted:
     return Accepted(existing, skipped=skipped_of(existing))
-
-
-def as_first_answered(wanted: Wanted, made: Made) -> Accepted:
-    """The answer to a repeated request whose schedule is gone or was replaced."""
-    schedule = _make_schedule(wanted, made.accepted_at, made.generation)
-    removed = replace(schedule, created_at=made.created_at, state=ScheduleState.FINISHED)
-    return answer_unchanged(removed)
 
 
 def nothing_ahead(definition: Definition) -> Invalid:
@@ -228,7 +215,8 @@ class ScheduleFlow:
         existing = await self._store.schedules.get(wanted.id)
         if existing is not None and existing.generation == made.generation:
             return answer_unchanged(existing)
-        return as_first_answered(wanted, made)
+        was = _make_schedule(wanted, made.accepted_at, made.generation)
+        return answer_unchanged(replace(was, created_at=made.created_at, state=ScheduleState.FINISHED))
 
     async def put(self, wanted: Wanted) -> Accepted:
         while True:
@@ -237,7 +225,8 @@ class ScheduleFlow:
                 if wanted.made_by != existing.made_by:
                     await self._store.schedules.adopt(existing, wanted.made_by)
                 return answer_unchanged(existing)
-            if existing is not None and stays_in_place(existing, wanted.definition):
+            if existing and existing.definition.anchor and wanted.definition.anchor and not existing.is_finished:
+                # A replacement would fire again what has fired.
                 if amended := await self._anchors.amend(existing, wanted.definition, made_by=wanted.made_by):
                     return Accepted(amended, changed=True)
                 continue
@@ -247,7 +236,8 @@ class ScheduleFlow:
                 if not await self._commit([draft]):
                     return Accepted(draft.schedule, created=True, skipped=skipped_of(draft.schedule))
             elif await self._replace(existing, draft):
-                fresh = keep_identity_of(existing, draft.schedule)
+                state = ScheduleState.PAUSED if existing.is_paused else ScheduleState.ACTIVE
+                fresh = replace(draft.schedule, created_at=existing.created_at, state=state)
                 return Accepted(fresh, changed=True, skipped=skipped_of(fresh))
 
     async def pause(self, id: str) -> Schedule | None:

@@ -13,9 +13,8 @@ that slept must not report as dead what another one has delivered.
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -107,11 +106,9 @@ class Settlement:
         await self._store_outcomes(answered, outcomes)
         # Before the series move on: `_is_done` counts on the copies of refused instants that this stores.
         await self._try_again([attempt for attempt in claimed if _is_tried_again(attempt)])
-        done = [attempt for attempt in answered if _is_done(attempt)]
-        passed_over = {
-            attempt.occurrence.id: attempt.passed_over for attempt in done if attempt.passed_over is not None
-        }
-        return await self.move_on([(attempt.occurrence, attempt.schedule) for attempt in done], passed_over)
+        return await self.move_on(
+            [(each.occurrence, each.schedule, each.passed_over) for each in answered if _is_done(each)]
+        )
 
     async def _keep_claimed(self, attempts: Sequence[Attempt]) -> list[Attempt]:
         """Drop refused attempts that another process has claimed."""
@@ -150,24 +147,19 @@ class Settlement:
         retries = [_next_try(attempt, chance) for attempt in attempts if not _is_series_refused(attempt)]
         await self._store.occurrences.retry(retries)
 
-    async def move_on(
-        self, done: Sequence[tuple[Occurrence, Schedule]], passed_over: Mapping[str, datetime] = MappingProxyType({})
-    ) -> list[Occurrence]:
-        """Delete settled occurrences, or move them to the next instant of their series; returns those that moved."""
+    async def move_on(self, done: Sequence[tuple[Occurrence, Schedule, datetime | None]]) -> list[Occurrence]:
+        """Delete settled occurrences, or move them to the next instant of their series (each after the time that it has
+        passed over); returns those that moved."""
         moves: list[tuple[Occurrence, Occurrence]] = []
         ended: list[Occurrence] = []
         finished: list[tuple[Occurrence, Schedule]] = []
-        days = await find_days(self._store, [schedule for _, schedule in done])
-        for occurrence, schedule in done:
+        days = await find_days(self._store, [schedule for _, schedule, _ in done])
+        for occurrence, schedule, passed_over in done:
             if occurrence.kind is not OccurrenceKind.SERIES:
                 ended.append(occurrence)
                 continue
             moved = next_occurrence(
-                schedule.definition,
-                schedule.key,
-                occurrence,
-                passed_over=passed_over.get(occurrence.id),
-                days=days.get(schedule.id),
+                schedule.definition, schedule.key, occurrence, passed_over=passed_over, days=days.get(schedule.id)
             )
             if moved is None:
                 finished.append((occurrence, schedule))

@@ -168,22 +168,20 @@ def _recurrence(body: Body) -> Recurrence | None:
     ends_at = None if body.ends_at is None else read_instant(body.ends_at, field="ends_at")
     if starts_at is not None and ends_at is not None and ends_at < starts_at:
         raise Invalid("ends_at must not be before starts_at", field="ends_at", value=body.ends_at)
-    recurrence = _to_recurrence(body, starts_at, ends_at)
+    recurrence: Recurrence
+    if body.cron is not None:
+        timezone = "UTC" if body.timezone is None else body.timezone
+        line = plain_line(body.cron)
+        check_cron(line, timezone)
+        recurrence = Cron(line, timezone, starts_at, ends_at)
+    else:
+        assert body.every_seconds is not None  # one of the three is given
+        recurrence = Every(body.every_seconds, EPOCH if starts_at is None else starts_at, starts_at, ends_at)
     bounded = starts_at is not None or ends_at is not None
     if bounded and next_after(recurrence, _BEFORE_FIRST) is None:
         field = "ends_at" if ends_at is not None else "cron" if body.cron is not None else "every"
         raise Invalid("the schedule has no instant between starts_at and ends_at", field=field)
     return recurrence
-
-
-def _to_recurrence(body: Body, starts_at: datetime | None, ends_at: datetime | None) -> Recurrence:
-    if body.cron is not None:
-        timezone = "UTC" if body.timezone is None else body.timezone
-        line = plain_line(body.cron)
-        check_cron(line, timezone)
-        return Cron(line, timezone, starts_at, ends_at)
-    assert body.every_seconds is not None  # one of the three is given
-    return Every(body.every_seconds, EPOCH if starts_at is None else starts_at, starts_at, ends_at)
 
 
 def _misfire(body: str | FireWithin) -> Misfire:

@@ -98,7 +98,9 @@ def check_queue_target(callback: RabbitCallback, targets: Targets, *, field: str
         raise Invalid("either queue, or exchange with routing_key, must be given", field=f"{field}.data.queue")
     if callback.queue:
         check_name(callback.queue, field=f"{field}.data.queue")
-        _check_not_ours(callback.queue, field=f"{field}.data.queue")
+        if callback.queue.casefold().startswith(_RESERVED):
+            rule = f"this queue is not open to callbacks: {', '.join(f'{each}*' for each in _RESERVED)} are reserved"
+            raise Invalid(rule, field=f"{field}.data.queue", value=callback.queue)
     else:
         check_name(callback.exchange, field=f"{field}.data.exchange")
         check_name(callback.routing_key, field=f"{field}.data.routing_key", empty=True)
@@ -120,13 +122,6 @@ def check_name(name: str, *, field: str, empty: bool = False) -> None:
     printable."""
     if (name or not empty) and (not name.isprintable() or not 1 <= len(name.encode()) <= NAME_BYTES):
         raise Invalid(f"1 to {NAME_BYTES} bytes of printable characters are needed", field=field, value=name)
-
-
-def _check_not_ours(queue: str, *, field: str) -> None:
-    folded = queue.casefold()
-    if folded.startswith(_RESERVED):
-        prefixes = ", ".join(f"{prefix}*" for prefix in _RESERVED)
-        raise Invalid(f"this queue is not open to callbacks: {prefixes} are reserved", field=field, value=queue)
 
 
 Header = str | int | float | bool
