@@ -66,6 +66,13 @@ class Verb(click.Command):
         epilog = f"\b\nExamples:{lines}" if lines else None
         super().__init__(name, params=[*own, *added, *common_options()], epilog=epilog, **more)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        *_, given = self.make_parser(ctx).parse_args(args=list(args))
+        for each in given:
+            if isinstance(each, click.Option) and not (each.multiple or each.is_flag) and given.count(each) > 1:
+                raise click.UsageError(f"give {each.opts[0]} only once", ctx)
+        return super().parse_args(ctx, args)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options of this verb in full; of the common ones only the names."""
         common = {option.name: option for option in common_options()}
