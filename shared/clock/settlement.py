@@ -148,8 +148,8 @@ class Settlement:
         await self._store.occurrences.retry(retries)
 
     async def move_on(self, done: Sequence[tuple[Occurrence, Schedule, datetime | None]]) -> list[Occurrence]:
-        """Delete settled occurrences, or move them to the next instant of their series (each after the time that it has
-        passed over); returns those that moved."""
+        """Delete settled occurrences, or move them to the next instant of their series, after the time that each has
+        passed over. Returns those that moved."""
         moves: list[tuple[Occurrence, Occurrence]] = []
         ended: list[Occurrence] = []
         finished: list[tuple[Occurrence, Schedule]] = []

@@ -410,8 +410,8 @@ def _unless_held_back(visible_at: Any) -> Document:
 def _next_instant_update(due: datetime, raws: tuple[datetime, ...], passed: Passed | None) -> list[Document]:
     fields: Document = {"due": due, "fires_at": due, "visible_at": _unless_held_back(due), "claims": 0}
     fields["runs"] = {"$add": ["$runs", 1]}
-    come_to = passed and msgspec.structs.asdict(passed)
-    return _set_present(fields, ["token", "begun", "attempts"], raws=raws, passed=come_to)
+    stored = msgspec.structs.asdict(passed) if passed else None
+    return _set_present(fields, ["token", "begun", "attempts"], raws=raws, passed=stored)
 
 
 def _set_present(fields: Document, unset: Sequence[str], **optional: Any) -> list[Document]:

@@ -85,8 +85,8 @@ def passed_after(
 ) -> Passed | None:
     """How far a series has come when this occurrence is settled and it goes on after `after`."""
     delay = spread(definition, key)
-    later = occurrence.raws or (occurrence.due - delay,)
-    return _pass_on(definition, after - delay, days, occurrence.passed, later)
+    fired = occurrence.raws or (occurrence.due - delay,)
+    return _pass_on(definition, after - delay, days, occurrence.passed, fired)
 
 
 def _pass_on(
